@@ -1,0 +1,65 @@
+"""The exceptions we raise on purpose, and the exit code each of them ends the program with.
+
+An expected failure is one line and a hint, never a traceback; a traceback is a bug. The numbers above 2 that exist in
+sysexits.h are taken from there, since `systemctl status` shows those by name.
+"""
+
+from __future__ import annotations
+
+OK = 0
+USAGE = 2  # click's own code for a command line it cannot parse
+CHANGES = 3  # `plan` found something to change
+
+
+class SupervisorError(Exception):
+    """Base of everything raised on purpose.
+
+    Args:
+        message: one sentence (or a list of findings, one a line) that starts with what could not be done.
+        hint: what the operator can do about it; printed on a line of its own.
+    """
+
+    exit_code = 1
+    hint = ""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint or type(self).hint
+
+
+class NotServedError(SupervisorError):
+    """Apply did its part, and a service did not come up."""
+
+    exit_code = 4
+
+
+class ConfigError(SupervisorError):
+    """The operator's file is wrong; nothing on the host was touched."""
+
+    exit_code = 78  # EX_CONFIG; our unit lists it in RestartPreventExitStatus=
+
+
+class PermissionDeniedError(SupervisorError):
+    """The kernel or systemd did not let us."""
+
+    exit_code = 77  # EX_NOPERM
+    hint = "run it as root"
+
+
+class JournalError(SupervisorError):
+    """The journal cannot be read."""
+
+    exit_code = 77  # EX_NOPERM
+    hint = "run it as root, or add the user to the systemd-journal group"
+
+
+class HostError(SupervisorError):
+    """systemd, or a program of the host, did not do what was asked."""
+
+    exit_code = 71  # EX_OSERR
+
+
+class StoreError(SupervisorError):
+    """The store cannot be opened or is of a newer version than this program."""
+
+    exit_code = 74  # EX_IOERR
