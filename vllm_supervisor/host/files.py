@@ -1,0 +1,133 @@
+"""Files: whole or not at all, and one lock among our own processes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from vllm_supervisor.errors import HostError
+
+UNIT_MODE = 0o644
+"""systemd's own units are world-readable, and a unit of ours holds no secret."""
+
+LOCK_POLL_S = 0.05
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a file, or None where there is none.
+
+    Raises:
+        HostError: it is there and cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        raise HostError(f"cannot read {path}: {e.strerror}") from e
+
+
+def write_atomically(path: Path, text: str, *, mode: int = UNIT_MODE) -> bool:
+    """Put `text` at `path`, whole or not at all. Returns False, touching nothing, if that text is there already.
+
+    The temporary file ends in `~`, which systemd and every backup-aware scanner of directories skips.
+
+    Raises:
+        HostError: the directory or the disk does not allow it; `path` is what it was.
+    """
+    if read_text(path) == text:
+        return False
+    try:
+        fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix="~")
+        try:
+            with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+                os.fchmod(file.fileno(), mode)  # mkstemp gives 0600, and the umask must not decide
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_directory(path.parent)
+    except OSError as e:
+        raise HostError(f"cannot write {path}: {e.strerror}") from e
+    return True
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there, for good.
+
+    Raises:
+        HostError: the directory does not allow it.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        _sync_directory(path.parent)
+    except OSError as e:
+        raise HostError(f"cannot remove {path}: {e.strerror}") from e
+
+
+def make_directory(path: Path, *, mode: int) -> None:
+    """Make a directory, and those above it, where there is none.
+
+    Raises:
+        HostError: it cannot be made.
+    """
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as e:
+        raise HostError(f"cannot make the directory {path}: {e.strerror}") from e
+
+
+def vllm_version(executable: Path) -> str | None:
+    """Version of the vLLM whose `vllm` program this is, read from its environment's metadata; None if that has none.
+
+    Nothing is run: asking the program itself takes ten seconds.
+    """
+    with suppress(OSError):
+        for metadata in sorted(executable.parent.parent.glob("lib/python3*/site-packages/vllm-*.dist-info")):
+            return metadata.name.removeprefix("vllm-").removesuffix(".dist-info")
+    return None
+
+
+@contextmanager
+def exclusive(path: Path, *, timeout_s: float = 30.0) -> Iterator[None]:
+    """Hold the lock that keeps `apply` and the daemon from changing units at the same time.
+
+    Raises:
+        HostError: another of our processes holds it for longer than that.
+    """
+    make_directory(path.parent, mode=0o755)
+    deadline_s = time.monotonic() + timeout_s
+    with path.open("a") as file:
+        while not _locked(file.fileno()):
+            if time.monotonic() > deadline_s:
+                raise HostError(
+                    f"cannot take the lock {path} within {timeout_s:g} s: another vllm-supervisor is changing units",
+                    hint=f"`fuser -v {path}` names it; try again when it has ended",
+                )
+            time.sleep(LOCK_POLL_S)
+        yield
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sync_directory(path: Path) -> None:
+    """Without this the rename itself may not survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

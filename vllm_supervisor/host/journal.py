@@ -1,0 +1,117 @@
+"""The journal, read through systemd-python: history and what is being written now, as one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from systemd import journal
+
+from vllm_supervisor.errors import JournalError
+
+Fields = Mapping[str, Any]
+
+
+def unit_matches(units: Iterable[str]) -> list[list[str]]:
+    """Journal matches for the units' own lines and for what PID 1 says about them; any one list may match."""
+    matches = []
+    for unit in units:
+        matches.append([f"_SYSTEMD_UNIT={unit}", "_TRANSPORT=stdout"])
+        matches.append([f"UNIT={unit}", "_PID=1"])
+    return matches
+
+
+class Journal:
+    """A position in the journal that only sees what matches.
+
+    Converters are left out: a field is text, bytes where it is not UTF-8, or a list where it repeats.
+
+    Args:
+        keep: looks at a MESSAGE and says whether the other fields are worth reading; most lines are not, and reading
+            all fields of an entry costs ten times as much as reading one.
+
+    Raises:
+        JournalError: it cannot be opened.
+    """
+
+    def __init__(self, keep: Callable[[bytes | str], bool] | None = None) -> None:
+        self._keep = keep
+        try:
+            self._reader = journal.Reader(converters={})
+        except OSError as e:
+            raise JournalError(f"cannot open the journal: {e}") from e
+
+    def close(self) -> None:
+        """Close it."""
+        self._reader.close()
+
+    def match(self, matches: Iterable[list[str]]) -> None:
+        """See only entries that match one of these lists, all of its terms. Loses the position: seek afterwards."""
+        self._reader.flush_matches()
+        for terms in matches:
+            for term in terms:
+                self._reader.add_match(term)
+            self._reader.add_disjunction()
+
+    def seek_realtime(self, time_us: int) -> None:
+        """Read on from the first entry at or after a time, in microseconds since the epoch."""
+        self._reader.seek_realtime(time_us / 1e6)
+
+    def seek_cursor(self, cursor: str) -> None:
+        """Read on after the entry with this cursor; if it was rotated away, after what would be its place."""
+        self._reader.seek_cursor(cursor)
+        if self._reader._next() and not self._reader.test_cursor(cursor):
+            self._reader._previous()
+
+    def seek_end(self) -> None:
+        """Read on from what is written after now."""
+        self._reader.seek_tail()
+        self._reader._previous()  # after seek_tail alone the next read may start over from the head
+
+    def read(self, limit: int) -> tuple[list[Fields], int]:
+        """Take up to `limit` entries that are there already; never waits.
+
+        Returns:
+            The entries that were kept, and how many were passed in all: fewer than `limit` means caught up.
+
+        Raises:
+            JournalError: the journal cannot be read on; opening it again at the last cursor is the cure.
+        """
+        reader, keep, entries, passed = self._reader, self._keep, [], 0
+        try:
+            while passed < limit and reader._next():
+                passed += 1
+                if keep is None or keep(_message(reader)):
+                    fields = reader._get_all()
+                    fields["__CURSOR"] = reader._get_cursor()
+                    fields["__REALTIME_TIMESTAMP"] = reader._get_realtime()
+                    entries.append(fields)
+        except OSError as e:
+            raise JournalError(f"cannot read the journal: {e}") from e
+        return entries, passed
+
+    def cursor(self) -> str:
+        """Cursor of the entry that was passed last; "" when there was none."""
+        try:
+            return str(self._reader._get_cursor())
+        except OSError:
+            return ""
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something was written, or after that time. journald holds its news back for up to 250 ms.
+
+        What woke it does not matter: INVALIDATE (files were rotated) means read on, as APPEND does.
+        """
+        self._reader.wait(timeout_s)
+
+    def fileno(self) -> int:
+        """Descriptor that becomes readable when something was written; `process` it before the next wait."""
+        return int(self._reader.fileno())
+
+
+def _message(reader: Any) -> bytes | str:
+    try:
+        message = reader._get("MESSAGE")
+    except KeyError:
+        return b""
+    return message if isinstance(message, bytes | str) else b""

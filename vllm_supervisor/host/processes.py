@@ -1,0 +1,53 @@
+"""Processes: who is in a control group, what a process was started with, and what it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+
+
+def in_control_group(control_group: str) -> list[int]:
+    """PIDs in a unit's control group and below it; [] when it is gone, which systemd sees to once it is empty.
+
+    Args:
+        control_group: systemd's ControlGroup property, such as `/system.slice/vllm-a.service`.
+    """
+    if not control_group:
+        return []
+    root = CGROUP_ROOT if (CGROUP_ROOT / "cgroup.procs").exists() else CGROUP_ROOT / "systemd"  # v1 or hybrid
+    pids: list[int] = []
+    for file in [*root.joinpath(control_group.lstrip("/")).rglob("cgroup.procs")]:
+        try:
+            pids += map(int, file.read_text().split())
+        except OSError:  # removed between the listing and the reading
+            continue
+    return pids
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment a process was started with; {} when it is gone or may not be read."""
+    try:
+        return psutil.Process(pid).environ()
+    except psutil.Error:
+        return {}
+
+
+def command_line(pid: int) -> list[str]:
+    """The argument list of a process; [] when it is gone or may not be read."""
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return []
+
+
+def describe(pid: int) -> str:
+    """A process for people: `VLLM::EngineCore (PID 4207, user vllm)`."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            return f"{process.name()} (PID {pid}, user {process.username()})"
+    except psutil.Error:
+        return f"PID {pid}"

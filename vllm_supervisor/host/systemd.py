@@ -1,0 +1,251 @@
+"""systemd, by way of `systemctl` and `systemd-analyze`: what units are doing, and the few things we ask of it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm_supervisor import programs
+from vllm_supervisor.errors import HostError
+
+RELOAD_TIMEOUT_S = 90.0
+"""`daemon-reload` runs every generator; on a host with many mounts that is seconds, and here it is 0.2 s."""
+
+_PROPERTIES = (
+    "LoadState,ActiveState,SubState,Result,InvocationID,MainPID,NRestarts,UnitFileState,FragmentPath,DropInPaths,"
+    "NeedDaemonReload,Job,ControlGroup,ExecMainStatus,StatusText,StateChangeTimestamp"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """What systemd says of one unit at one moment; field names are systemd's properties.
+
+    Attributes:
+        job: number of the job that is queued or running for the unit, 0 for none.
+        main_pid: 0 for none.
+        status_text: what the unit, or somebody for it, last said with STATUS=.
+        state_changed: time stamp as systemctl prints it, "" if never.
+    """
+
+    name: str
+    load_state: str
+    active_state: str
+    sub_state: str
+    result: str
+    invocation: str
+    main_pid: int
+    restarts: int
+    unit_file_state: str
+    fragment: str
+    drop_ins: tuple[str, ...]
+    needs_reload: bool
+    job: int
+    control_group: str
+    exec_main_status: int
+    status_text: str
+    state_changed: str
+
+    @property
+    def ready(self) -> bool:
+        """The readiness gate has passed and the main process is there."""
+        return self.active_state == "active" and self.sub_state == "running"
+
+    @property
+    def starting(self) -> bool:
+        """A main process is there and not ready yet."""
+        return self.active_state == "activating" and self.sub_state != "auto-restart"
+
+    @property
+    def waits_for_restart(self) -> bool:
+        """It failed, and systemd starts it again after RestartSec=."""
+        return self.sub_state.startswith("auto-restart")
+
+    @property
+    def wanted_by_operator(self) -> bool:
+        """False once somebody disabled or masked the unit, which says that it is to stay down."""
+        return self.load_state == "loaded" and self.unit_file_state not in ("disabled", "masked", "masked-runtime")
+
+
+def show(units: Sequence[str]) -> dict[str, UnitState]:
+    """Read the state of all units in one call.
+
+    Raises:
+        HostError: systemd does not answer.
+    """
+    if not units:
+        return {}
+    text = programs.run(["systemctl", "show", "--no-pager", "-p", _PROPERTIES, "--", *units])
+    blocks = [block for block in text.split("\n\n") if block.strip()]
+    # One block a unit, in the order asked.
+    return {unit: _state(unit, block) for unit, block in zip(units, blocks, strict=True)}
+
+
+def _state(unit: str, block: str) -> UnitState:
+    got = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+    return UnitState(
+        name=unit,
+        load_state=got.get("LoadState", ""),
+        active_state=got.get("ActiveState", ""),
+        sub_state=got.get("SubState", ""),
+        result=got.get("Result", ""),
+        invocation=got.get("InvocationID", ""),
+        main_pid=int(got.get("MainPID") or 0),
+        restarts=int(got.get("NRestarts") or 0),
+        unit_file_state=got.get("UnitFileState", ""),
+        fragment=got.get("FragmentPath", ""),
+        drop_ins=tuple(got.get("DropInPaths", "").split()),
+        needs_reload=got.get("NeedDaemonReload") == "yes",
+        job=int(got.get("Job") or 0),
+        control_group=got.get("ControlGroup", ""),
+        exec_main_status=int(got.get("ExecMainStatus") or 0),
+        status_text=got.get("StatusText", ""),
+        state_changed=got.get("StateChangeTimestamp", ""),
+    )
+
+
+def jobs() -> dict[str, str]:
+    """Type of the job that is queued or running, by unit; `start`, `stop` and `restart` are the common ones.
+
+    Raises:
+        HostError: systemd does not answer.
+    """
+    text = programs.run(["systemctl", "list-jobs", "--no-pager", "--no-legend", "--plain"])
+    rows = [line.split() for line in text.splitlines()]
+    return {row[1]: row[2] for row in rows if len(row) >= 4}
+
+
+def version() -> int:
+    """Major version of systemd on this host, such as 252.
+
+    Raises:
+        HostError: there is no systemctl, or it does not say.
+    """
+    text = programs.run(["systemctl", "--version"])
+    found = re.match(r"systemd (\d+)", text)
+    if not found:
+        raise HostError(f"cannot tell the version of systemd from {text.splitlines()[:1]}")
+    return int(found[1])
+
+
+def daemon_reload() -> None:
+    """Have systemd read all unit files again.
+
+    Raises:
+        HostError: it did not.
+    """
+    programs.run(["systemctl", "daemon-reload"], timeout_s=RELOAD_TIMEOUT_S)
+
+
+def enable(units: Sequence[str]) -> None:
+    """Have the units started at boot, without starting them now.
+
+    Raises:
+        HostError: it did not work.
+    """
+    if units:
+        programs.run(["systemctl", "enable", "--no-reload", "--quiet", "--", *units])
+
+
+def disable(units: Sequence[str]) -> None:
+    """Undo `enable`; the units go on running.
+
+    Raises:
+        HostError: it did not work.
+    """
+    if units:
+        programs.run(["systemctl", "disable", "--no-reload", "--quiet", "--", *units])
+
+
+def start(units: Sequence[str]) -> None:
+    """Queue start jobs; returns before they are done.
+
+    Raises:
+        HostError: systemd did not take them.
+    """
+    if units:
+        programs.run(["systemctl", "start", "--no-block", "--", *units])
+
+
+def restart(units: Sequence[str]) -> None:
+    """Queue restart jobs, which also end a wait for RestartSec=; returns before they are done.
+
+    The stop and the start are one job in PID 1: whatever becomes of us, the unit does not stay down.
+
+    Raises:
+        HostError: systemd did not take them.
+    """
+    if units:
+        programs.run(["systemctl", "restart", "--no-block", "--", *units])
+
+
+def stop(units: Sequence[str], *, block: bool) -> None:
+    """Stop units; with `block`, return once they are down (at the latest after their TimeoutStopSec=).
+
+    Raises:
+        HostError: systemd did not take the jobs.
+    """
+    if units:
+        wait = [] if block else ["--no-block"]
+        programs.run(["systemctl", "stop", *wait, "--", *units], timeout_s=600 if block else programs.TIMEOUT_S)
+
+
+def hang_up(unit: str) -> None:
+    """SIGHUP the main process of a unit, which for a daemon of ours means: read what is in force again.
+
+    Raises:
+        HostError: it is not running.
+    """
+    programs.run(["systemctl", "kill", "--kill-who=main", "--signal=SIGHUP", "--", unit])
+
+
+def kill(unit: str) -> None:
+    """SIGKILL every process of the unit's control group: main process, engine, ranks, readiness gate.
+
+    Raises:
+        HostError: systemd did not do it. That there was nothing to kill is no failure.
+    """
+    try:
+        # Without --kill-whom= (spelled --kill-who= before 252) it is the whole control group.
+        programs.run(["systemctl", "kill", "--signal=SIGKILL", "--", unit])
+    except HostError as e:
+        if "not loaded" not in str(e) and "No main process to kill" not in str(e):
+            raise
+
+
+def reset_failed(unit: str) -> None:
+    """Clear a unit's failed state and its start counter.
+
+    Raises:
+        HostError: systemd did not do it. That the unit is not loaded is no failure.
+    """
+    try:
+        programs.run(["systemctl", "reset-failed", "--", unit])
+    except HostError as e:
+        if "not loaded" not in str(e):
+            raise
+
+
+def verify(files: Mapping[str, str]) -> None:
+    """Have systemd's own parser read unit files before they are put in force. Needs no running systemd.
+
+    Args:
+        files: text by file name.
+
+    Raises:
+        HostError: it found something; the message holds its words, with the file names as given.
+    """
+    if not files:
+        return
+    with tempfile.TemporaryDirectory(prefix="vllm-supervisor-verify-") as directory:
+        for name, text in files.items():
+            (Path(directory) / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+        paths = [str(Path(directory) / name) for name in files]
+        try:
+            programs.run(["systemd-analyze", "verify", "--recursive-errors=no", "--man=no", "--", *paths])
+        except HostError as e:
+            message = str(e).replace(f"{directory}/", "")
+            raise HostError(message, hint="nothing was written") from e

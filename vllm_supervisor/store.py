@@ -1,0 +1,324 @@
+"""What was learned, what was promised and what happened, in one sqlite file.
+
+Four things live here, and a remedy is a transaction over them: the services as `apply` last put them in force, the
+caps with the fingerprint each holds for, the tasks (remedies that were decided and not yet carried out), and the
+history. The journal cursor is one row of `meta`, so that it is stored with what was learned up to it.
+
+The file is `synchronous=FULL` in WAL mode: after a commit returned, a power cut loses nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from vllm_supervisor.errors import StoreError
+
+HISTORY_ROWS = 10_000
+"""Rows of history kept; the oldest go first. A host with 64 services and a failure each day fills it in five months."""
+
+BUSY_TIMEOUT_S = 10.0
+"""How long to wait for another of our processes to end its transaction; those take milliseconds."""
+
+# One entry per schema version, applied in order to whatever `user_version` a file has. Never edit an entry: add one.
+MIGRATIONS = (
+    """
+    CREATE TABLE services (
+        name TEXT PRIMARY KEY, unit TEXT NOT NULL, spec TEXT NOT NULL, fingerprint TEXT NOT NULL,
+        applied_us INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE caps (
+        service TEXT NOT NULL, fingerprint TEXT NOT NULL, value INTEGER, attempts INTEGER NOT NULL,
+        treated TEXT NOT NULL, exhausted INTEGER NOT NULL, reason TEXT NOT NULL, learned_us INTEGER NOT NULL,
+        PRIMARY KEY (service, fingerprint)
+    ) STRICT;
+    CREATE TABLE tasks (
+        service TEXT PRIMARY KEY, kind TEXT NOT NULL, invocation TEXT NOT NULL, created_us INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE history (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, time_us INTEGER NOT NULL, service TEXT NOT NULL, kind TEXT NOT NULL,
+        invocation TEXT NOT NULL, details TEXT NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX history_once ON history (service, invocation, kind) WHERE invocation != '';
+    CREATE INDEX history_by_service ON history (service, id);
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+    """,
+)
+
+
+class Kind(StrEnum):
+    """What a row of history tells."""
+
+    APPLIED = "applied"
+    REMOVED = "removed"
+    READY = "ready"
+    LOWERED = "lowered"
+    GAVE_UP = "gave-up"
+    WAITING = "waiting"
+    REPORTED = "reported"
+    STARTED_AGAIN = "started-again"
+    LEFT_DOWN = "left-down"
+    LEFT_ALONE = "left-alone"
+    FORGOT = "forgot"
+
+
+class TaskKind(StrEnum):
+    """What is still to be done about a unit."""
+
+    RELAUNCH = "relaunch"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedService:
+    """A service as `apply` last put it in force.
+
+    Attributes:
+        name: its key in the YAML.
+        unit: name of its unit.
+        spec: the validated service as JSON.
+        fingerprint: of this spec, with the vLLM version found at that time.
+        applied_us: realtime, microseconds since the epoch.
+    """
+
+    name: str
+    unit: str
+    spec: str
+    fingerprint: str
+    applied_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedCap:
+    """What was learned of one service under one fingerprint.
+
+    Attributes:
+        value: upper bound on `max_num_seqs`; None when it was given up before anything lower was tried.
+        attempts: relaunches so far.
+        treated: invocation that was last answered.
+        exhausted: True after giving up.
+        reason: one sentence for people, with the quoted line.
+        learned_us: realtime, microseconds since the epoch.
+    """
+
+    service: str
+    fingerprint: str
+    value: int | None
+    attempts: int
+    treated: str
+    exhausted: bool
+    reason: str
+    learned_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A remedy that was decided; it is deleted once systemd has taken the job."""
+
+    service: str
+    kind: TaskKind
+    invocation: str
+    created_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One row of history.
+
+    Attributes:
+        time_us: realtime, microseconds since the epoch.
+        kind: what happened. For one invocation each kind is kept once, however often the journal is read.
+        invocation: systemd's invocation ID, or "" for what concerns no run.
+        why: one sentence.
+        rule: the diagnosis, or "".
+        phase: phase of the start in which it happened, or "".
+        quote: the log line, or "".
+        tried: value that ran, in sequences.
+        to: value it was changed to.
+        attempt: k of `attempts`.
+        attempts: n, the most there will be.
+    """
+
+    time_us: int
+    service: str
+    kind: Kind
+    invocation: str = ""
+    why: str = ""
+    rule: str = ""
+    phase: str = ""
+    quote: str = ""
+    tried: int | None = None
+    to: int | None = None
+    attempt: int | None = None
+    attempts: int | None = None
+    id: int = field(default=0, compare=False)
+
+
+_COLUMNS = ("time_us", "service", "kind", "invocation")
+
+
+class Store:
+    """The sqlite file. One writer at a time; a reader never blocks a writer.
+
+    Args:
+        path: the file; its directory must exist. Created with mode 0600.
+        read_only: look only; the file must exist.
+
+    Raises:
+        StoreError: it cannot be opened, is damaged, or was written by a newer version of this program.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        try:
+            if not read_only:
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
+            self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            self._db.row_factory = sqlite3.Row
+            self._prepare(read_only=read_only)
+        except (sqlite3.Error, OSError) as e:
+            raise StoreError(f"cannot open the store {path}: {e}") from e
+
+    def _prepare(self, *, read_only: bool) -> None:
+        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        if version > len(MIGRATIONS):
+            raise StoreError(
+                f"cannot use the store {self.path}: schema version {version}, this program knows {len(MIGRATIONS)}",
+                hint="a newer vllm-supervisor wrote it: install that version again",
+            )
+        if read_only:
+            return
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+            self._db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version={number}; COMMIT;")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All writes inside are kept together, or none of them is.
+
+        Raises:
+            StoreError: sqlite could not commit (disk full, I/O error, locked for too long); nothing was changed.
+        """
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+        except sqlite3.Error as e:
+            raise StoreError(f"cannot write to the store {self.path}: {e}") from e
+
+    # Services in force
+
+    def services(self) -> dict[str, AppliedService]:
+        """Every service that `apply` put in force, by name, sorted."""
+        rows = self._db.execute("SELECT * FROM services ORDER BY name")
+        return {row["name"]: AppliedService(**dict(row)) for row in rows}
+
+    def put_service(self, service: AppliedService) -> None:
+        """Put a service in force, or replace what was in force under its name."""
+        self._db.execute(
+            "REPLACE INTO services VALUES (:name, :unit, :spec, :fingerprint, :applied_us)", asdict(service)
+        )
+
+    def remove_service(self, name: str) -> None:
+        """Take a service out of force, with the tasks on it. Its caps and history stay: it may come back."""
+        self._db.execute("DELETE FROM services WHERE name = ?", (name,))
+        self.remove_task(name)
+
+    # Caps
+
+    def cap(self, service: str, fingerprint: str) -> LearnedCap | None:
+        """What was learned of this service under this fingerprint."""
+        rows = self._db.execute("SELECT * FROM caps WHERE service = ? AND fingerprint = ?", (service, fingerprint))
+        row = rows.fetchone()
+        return LearnedCap(**{**dict(row), "exhausted": bool(row["exhausted"])}) if row else None
+
+    def put_cap(self, cap: LearnedCap) -> None:
+        """Remember a cap, replacing what was known under its fingerprint."""
+        self._db.execute(
+            "REPLACE INTO caps VALUES"
+            " (:service, :fingerprint, :value, :attempts, :treated, :exhausted, :reason, :learned_us)",
+            asdict(cap),
+        )
+
+    def forget_caps(self, service: str) -> int:
+        """Drop every cap of a service, whatever its fingerprint. Returns how many there were."""
+        return self._db.execute("DELETE FROM caps WHERE service = ?", (service,)).rowcount
+
+    # Tasks
+
+    def tasks(self) -> dict[str, Task]:
+        """What was decided and not yet carried out, by service."""
+        rows = self._db.execute("SELECT * FROM tasks ORDER BY service")
+        return {row["service"]: Task(**{**dict(row), "kind": TaskKind(row["kind"])}) for row in rows}
+
+    def put_task(self, task: Task) -> None:
+        """Remember what is to be done, replacing what was to be done for that service."""
+        self._db.execute("REPLACE INTO tasks VALUES (:service, :kind, :invocation, :created_us)", asdict(task))
+
+    def remove_task(self, service: str) -> None:
+        """It was carried out."""
+        self._db.execute("DELETE FROM tasks WHERE service = ?", (service,))
+
+    # History
+
+    def add(self, happening: Happening) -> bool:
+        """Append to the history. Returns False, adding nothing, if that invocation has a row of that kind."""
+        row = asdict(happening)
+        row.pop("id")
+        columns = [row.pop(name) for name in _COLUMNS]
+        details = json.dumps({key: value for key, value in row.items() if value not in ("", None)}, ensure_ascii=False)
+        insert = f"INSERT OR IGNORE INTO history ({', '.join(_COLUMNS)}, details) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - our own names
+        added = self._db.execute(insert, (*columns, details))
+        if added.rowcount:
+            self._db.execute("DELETE FROM history WHERE id <= ?", ((added.lastrowid or 0) - HISTORY_ROWS,))
+        return bool(added.rowcount)
+
+    def history(self, service: str | None = None, *, limit: int = HISTORY_ROWS) -> list[Happening]:
+        """The latest rows of one service, or of all, oldest first."""
+        rows = self._db.execute(
+            "SELECT * FROM history WHERE ?1 IS NULL OR service = ?1 ORDER BY id DESC LIMIT ?2", (service, limit)
+        )
+        return [_happening(row) for row in rows][::-1]
+
+    def happened(self, service: str, invocation: str, kind: Kind) -> bool:
+        """Whether the history holds a row of that kind for that invocation."""
+        query = "SELECT 1 FROM history WHERE service = ? AND invocation = ? AND kind = ?"
+        return self._db.execute(query, (service, invocation, kind)).fetchone() is not None
+
+    # The journal cursor
+
+    @property
+    def cursor(self) -> str:
+        """Journal position up to which everything was taken in; "" before the first."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'cursor'").fetchone()
+        return str(row["value"]) if row else ""
+
+    @cursor.setter
+    def cursor(self, cursor: str) -> None:
+        self._db.execute("REPLACE INTO meta VALUES ('cursor', ?)", (cursor,))
+
+
+_DETAILS = {f.name for f in fields(Happening)} - {*_COLUMNS, "id"}
+
+
+def _happening(row: sqlite3.Row) -> Happening:
+    details: dict[str, Any] = json.loads(row["details"])
+    known = {key: value for key, value in details.items() if key in _DETAILS}
+    return Happening(row["time_us"], row["service"], Kind(row["kind"]), row["invocation"], id=row["id"], **known)
