@@ -72,8 +72,9 @@ class Kind(StrEnum):
 class TaskKind(StrEnum):
     """What is still to be done about a unit."""
 
-    RELAUNCH = "relaunch"
-    STOP = "stop"
+    START = "start"  # by `apply`, of a service that is new or changed
+    RELAUNCH = "relaunch"  # by the daemon, at a lower value
+    STOP = "stop"  # by the daemon, after giving up
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def unit_matches(units: Iterable[str]) -> list[list[str]]:
 class Journal:
     """A position in the journal that only sees what matches.
 
-    Converters are left out: a field is text, bytes where it is not UTF-8, or a list where it repeats.
+    A field of an entry is text, or bytes where it is not UTF-8, or a list of those where it repeats.
 
     Args:
         keep: looks at a MESSAGE and says whether the other fields are worth reading; most lines are not, and reading
@@ -37,7 +37,7 @@ class Journal:
     def __init__(self, keep: Callable[[bytes | str], bool] | None = None) -> None:
         self._keep = keep
         try:
-            self._reader = journal.Reader(converters={})
+            self._reader = journal.Reader()
         except OSError as e:
             raise JournalError(f"cannot open the journal: {e}") from e
 
@@ -82,13 +82,20 @@ class Journal:
             while passed < limit and reader._next():
                 passed += 1
                 if keep is None or keep(_message(reader)):
-                    fields = reader._get_all()
+                    fields = {key: _decoded(value) for key, value in reader._get_all().items()}
                     fields["__CURSOR"] = reader._get_cursor()
                     fields["__REALTIME_TIMESTAMP"] = reader._get_realtime()
                     entries.append(fields)
         except OSError as e:
             raise JournalError(f"cannot read the journal: {e}") from e
         return entries, passed
+
+    def realtime_us(self) -> int:
+        """When the entry that was passed last was received, microseconds since the epoch; 0 when there was none."""
+        try:
+            return int(self._reader._get_realtime())
+        except OSError:
+            return 0
 
     def cursor(self) -> str:
         """Cursor of the entry that was passed last; "" when there was none."""
@@ -97,16 +104,25 @@ class Journal:
         except OSError:
             return ""
 
-    def wait(self, timeout_s: float) -> None:
-        """Return when something was written, or after that time. journald holds its news back for up to 250 ms.
-
-        What woke it does not matter: INVALIDATE (files were rotated) means read on, as APPEND does.
-        """
-        self._reader.wait(timeout_s)
-
     def fileno(self) -> int:
-        """Descriptor that becomes readable when something was written; `process` it before the next wait."""
+        """Descriptor that becomes readable when something was written; journald may hold news back for 250 ms."""
         return int(self._reader.fileno())
+
+    def process(self) -> None:
+        """Take note of what made the descriptor readable.
+
+        What it was does not matter: INVALIDATE (files were rotated) means read on, as APPEND does.
+        """
+        self._reader.process()
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded(one) for one in value]
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def _message(reader: Any) -> bytes | str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ RELOAD_TIMEOUT_S = 90.0
 
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,Result,InvocationID,MainPID,NRestarts,UnitFileState,FragmentPath,DropInPaths,"
-    "NeedDaemonReload,Job,ControlGroup,ExecMainStatus,StatusText,StateChangeTimestamp"
+    "NeedDaemonReload,Job,ControlGroup,ExecMainStatus,StatusText,StateChangeTimestampMonotonic,"
+    "InactiveExitTimestampMonotonic"
 )
 
 
@@ -28,7 +30,8 @@ class UnitState:
         job: number of the job that is queued or running for the unit, 0 for none.
         main_pid: 0 for none.
         status_text: what the unit, or somebody for it, last said with STATUS=.
-        state_changed: time stamp as systemctl prints it, "" if never.
+        changed_us: when its state last changed, microseconds since the epoch, 0 if never.
+        began_us: when it last left the inactive state, likewise.
     """
 
     name: str
@@ -47,7 +50,8 @@ class UnitState:
     control_group: str
     exec_main_status: int
     status_text: str
-    state_changed: str
+    changed_us: int
+    began_us: int
 
     @property
     def ready(self) -> bool:
@@ -103,8 +107,16 @@ def _state(unit: str, block: str) -> UnitState:
         control_group=got.get("ControlGroup", ""),
         exec_main_status=int(got.get("ExecMainStatus") or 0),
         status_text=got.get("StatusText", ""),
-        state_changed=got.get("StateChangeTimestamp", ""),
+        changed_us=_realtime_us(got.get("StateChangeTimestampMonotonic", "")),
+        began_us=_realtime_us(got.get("InactiveExitTimestampMonotonic", "")),
     )
+
+
+def _realtime_us(monotonic_us: str) -> int:
+    """The monotonic time stamps are plain numbers in every version; the others are printed for people."""
+    if not monotonic_us.isdigit() or not int(monotonic_us):
+        return 0
+    return time.time_ns() // 1000 - (time.monotonic_ns() // 1000 - int(monotonic_us))
 
 
 def jobs() -> dict[str, str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from vllm_supervisor.diagnosis.model import Act, Diagnosis
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -115,6 +117,17 @@ class Step:
     state: State
     action: Action | None
     why: str
+
+
+def event(diagnosis: Diagnosis, invocation: str) -> Event | None:
+    """What a diagnosis of one invocation asks of `decide`; None when nothing failed."""
+    match diagnosis.act:
+        case Act.LOWER | Act.SET:
+            return DidNotFit(invocation, diagnosis.tried, diagnosis.bound, diagnosis.ready_before)
+        case Act.WAIT | Act.REPORT:
+            return Failed(invocation, diagnosis.rule, transient=diagnosis.act is Act.WAIT)
+        case Act.NONE:
+            return None
 
 
 def decide(state: State, event: Event) -> Step:

@@ -1,0 +1,162 @@
+"""The store on a real file: what is committed is kept, what is not is not, and each thing once."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+
+from vllm_supervisor.errors import StoreError
+from vllm_supervisor.store import HISTORY_ROWS, AppliedService, Happening, Kind, LearnedCap, Store, Task, TaskKind
+
+CAP = LearnedCap("a", "f1", 512, 1, "run1", exhausted=False, reason="1024 did not fit", learned_us=7)
+SERVICE = AppliedService("a", "vllm-a.service", "{}", "f1", 7)
+LOWERED = Happening(7, "a", Kind.LOWERED, "run1", "why", rule="r", phase="warm-up", quote="q", tried=1024, to=512)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.sqlite"
+
+
+def test_everything_comes_back_from_another_process_view(path):
+    """What one connection commits, another reads as the same values."""
+    store = Store(path)
+    with store.transaction():
+        store.put_service(SERVICE)
+        store.put_cap(CAP)
+        store.put_task(task := Task("a", TaskKind.RELAUNCH, "run1", 7))
+        store.add(LOWERED)
+        store.cursor = "s=1"
+
+    again = Store(path, read_only=True)
+
+    assert again.services() == {"a": SERVICE}
+    assert again.cap("a", "f1") == CAP
+    assert again.tasks() == {"a": task}
+    assert again.history("a") == [LOWERED]
+    assert again.cursor == "s=1"
+
+
+def test_a_failure_inside_a_transaction_keeps_nothing_of_it(path):
+    """A remedy is committed whole or not at all."""
+    store = Store(path)
+
+    def write() -> None:
+        with store.transaction():
+            store.put_cap(CAP)
+            store.put_task(Task("a", TaskKind.RELAUNCH, "run1", 7))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+
+    assert (store.cap("a", "f1"), store.tasks()) == (None, {})
+
+
+def test_a_cap_holds_for_its_fingerprint_only(path):
+    """Another model or context is tried afresh."""
+    store = Store(path)
+    with store.transaction():
+        store.put_cap(CAP)
+        store.put_cap(replace(CAP, fingerprint="f2", value=64))
+
+    assert [cap.value if (cap := store.cap("a", f)) else None for f in ("f1", "f2", "f3")] == [512, 64, None]
+
+
+def test_forgetting_drops_every_fingerprint(path):
+    """Nothing learned of that service is left, and of others all."""
+    store = Store(path)
+    with store.transaction():
+        for cap in (CAP, replace(CAP, fingerprint="f2"), replace(CAP, service="b")):
+            store.put_cap(cap)
+        dropped = store.forget_caps("a")
+
+    assert (dropped, store.cap("a", "f1"), store.cap("b", "f1") is not None) == (2, None, True)
+
+
+def test_one_invocation_leaves_one_row_of_a_kind(path):
+    """Eight ranks, a journal read again and a daemon started again still make one row."""
+    store = Store(path)
+    with store.transaction():
+        added = [store.add(happening) for happening in (LOWERED, LOWERED, replace(LOWERED, invocation="run2"))]
+
+    assert added == [True, False, True]
+    assert [row.invocation for row in store.history("a")] == ["run1", "run2"]
+
+
+def test_rows_without_an_invocation_are_all_kept(path):
+    """Two applies are two events."""
+    store = Store(path)
+    with store.transaction():
+        for time_us in (1, 2):
+            store.add(Happening(time_us, "a", Kind.APPLIED, why="applied"))
+
+    assert [row.time_us for row in store.history("a")] == [1, 2]
+
+
+def test_history_is_bounded_and_the_oldest_go_first(path):
+    """A daemon that runs for years does not fill the disk."""
+    store = Store(path)
+    with store.transaction():
+        for number in range(HISTORY_ROWS + 5):
+            store.add(Happening(number, "a", Kind.APPLIED))
+
+    rows = store.history()
+
+    assert (len(rows), rows[0].time_us, rows[-1].time_us) == (HISTORY_ROWS, 5, HISTORY_ROWS + 4)
+
+
+def test_removing_a_service_keeps_what_was_learned(path):
+    """It may come back with the same settings."""
+    store = Store(path)
+    with store.transaction():
+        store.put_service(SERVICE)
+        store.put_cap(CAP)
+        store.put_task(Task("a", TaskKind.RELAUNCH, "run1", 7))
+        store.remove_service("a")
+
+    assert (store.services(), store.tasks(), store.cap("a", "f1")) == ({}, {}, CAP)
+
+
+def test_nobody_else_may_read_it(path):
+    """It quotes log lines."""
+    Store(path).close()
+
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_every_commit_reaches_the_disk(path):
+    """WAL with synchronous=FULL (2): a power cut loses nothing that was committed."""
+    store = Store(path)
+
+    assert [store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")] == ["wal", 2]
+
+
+def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(path):
+    """Going back a version must not destroy what the newer one wrote."""
+    Store(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version=99")
+
+    with pytest.raises(StoreError, match="schema version 99"):
+        Store(path)
+
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (99,)
+
+
+def test_a_damaged_store_is_refused_by_name(path):
+    """The message names the file."""
+    path.write_bytes(b"this is no database, but long enough to look at" * 100)
+
+    with pytest.raises(StoreError, match=str(path)):
+        Store(path)
+
+
+def test_looking_creates_nothing(path):
+    """`status` on a host without a store leaves it without one."""
+    with pytest.raises(StoreError):
+        Store(path, read_only=True)
+
+    assert not path.exists()

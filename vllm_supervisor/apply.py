@@ -1,0 +1,183 @@
+"""Carry out a plan, and watch the services come up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vllm_supervisor.host import clock, files, systemd
+from vllm_supervisor.host.systemd import UnitState
+from vllm_supervisor.observe import Eyes
+from vllm_supervisor.paths import SUPERVISOR_UNIT, Paths
+from vllm_supervisor.planning import Change, Plan, Verb
+from vllm_supervisor.store import Happening, Kind, Store, Task, TaskKind
+
+SETTLE_S = 3.0
+"""How long a unit must stay down before that is its end; a remedy takes it up again well within a second."""
+
+
+def apply(paths: Paths, plan: Plan) -> None:
+    """Make the host what the plan says. Whatever stops it in between, applying again ends in the same place.
+
+    Raises:
+        HostError: systemd found fault with a unit, and nothing was written; or a step was refused, and the rest waits.
+        StoreError: the store cannot be written; nothing else was.
+    """
+    written = [change for change in plan.changes if change.verb in (Verb.CREATE, Verb.UPDATE)]
+    removed = [change for change in plan.changes if change.verb is Verb.REMOVE]
+    started = [change for change in plan.changes if change.start]
+    systemd.verify({change.unit: plan.texts[change.unit] for change in written})
+    if not plan.anything:
+        return
+    files.make_directory(paths.state, mode=0o700)
+    with files.exclusive(paths.lock):
+        store = Store(paths.store)
+        _promise(store, plan)
+        _remove(paths, removed)
+        for change in written:
+            files.write_atomically(paths.units / change.unit, plan.texts[change.unit])
+        if written or removed or plan.reload:
+            systemd.daemon_reload()
+        systemd.enable([change.unit for change in written])
+        _tell_daemon()
+        _start([change.unit for change in started])
+        _fulfilled(store, started)
+        store.close()
+
+
+def _promise(store: Store, plan: Plan) -> None:
+    """Commit what is to be in force and what is to be started, before anything is touched."""
+    now_us = clock.realtime_us()
+    with store.transaction():
+        for change in plan.changes:
+            if change.verb is Verb.REMOVE:
+                store.remove_service(change.name)
+                store.add(Happening(now_us, change.name, Kind.REMOVED, why=f"{change.unit} left the configuration"))
+            elif change.verb is not Verb.REFUSE:
+                store.put_service(plan.applied[change.name])
+            if change.start:
+                store.put_task(Task(change.name, TaskKind.START, "", now_us))
+            if change.verb in (Verb.CREATE, Verb.UPDATE):
+                why = f"{change.unit} {change.verb}d" + (" and started" if change.start else "")
+                store.add(Happening(now_us, change.name, Kind.APPLIED, why=why))
+
+
+def _remove(paths: Paths, removed: Sequence[Change]) -> None:
+    """Stop, then remove: a unit without its file keeps running under settings nobody can see."""
+    names = [change.unit for change in removed]
+    _kill_what_is_loading(names)
+    systemd.stop(names, block=True)
+    systemd.disable(names)
+    for name in names:
+        files.remove(paths.units / name)
+
+
+def _start(names: Sequence[str]) -> None:
+    _kill_what_is_loading(names)
+    for name in names:
+        systemd.reset_failed(name)
+    systemd.restart(names)
+
+
+def _kill_what_is_loading(names: Sequence[str]) -> None:
+    """A start that is given up has nothing to save, and vLLM does not obey SIGTERM before it is ready."""
+    for state in systemd.show(names).values():
+        if state.starting and state.main_pid:
+            systemd.kill(state.name)
+
+
+def _tell_daemon() -> None:
+    if systemd.show([SUPERVISOR_UNIT])[SUPERVISOR_UNIT].active_state == "active":
+        systemd.hang_up(SUPERVISOR_UNIT)
+
+
+def _fulfilled(store: Store, started: Sequence[Change]) -> None:
+    with store.transaction():
+        for change in started:
+            store.remove_task(change.name)
+
+
+def daemon_is_up() -> bool:
+    """Whether the daemon that would remedy a failed start is running."""
+    return systemd.show([SUPERVISOR_UNIT])[SUPERVISOR_UNIT].active_state == "active"
+
+
+class Outcome(StrEnum):
+    """How a start ended."""
+
+    READY = "ready"
+    FAILED = "failed"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One service at one moment of coming up.
+
+    Attributes:
+        seconds: since the watch began.
+        doing: what it does now, for people.
+        value: `--max-num-seqs` it was last lowered to since the watch began, or None.
+        outcome: None while it is on its way.
+    """
+
+    name: str
+    seconds: float
+    doing: str
+    value: int | None = None
+    outcome: Outcome | None = None
+
+
+class Watch:
+    """Follows services until each is ready or down, whoever restarts them meanwhile.
+
+    Args:
+        paths: where things are.
+        names: service by unit.
+        since_us: when they were started, microseconds since the epoch.
+    """
+
+    def __init__(self, paths: Paths, names: dict[str, str], since_us: int) -> None:
+        self._paths, self._names, self._since_us = paths, names, since_us
+        self._began_s = clock.monotonic_s()
+        self._down_since_s: dict[str, float] = {}
+        self._eyes = Eyes(names, since_us)
+
+    def look(self) -> list[Progress]:
+        """Where every service is now, sorted by name."""
+        self._eyes.look()
+        states = systemd.show(list(self._names))
+        return sorted((self._progress(state) for state in states.values()), key=lambda progress: progress.name)
+
+    def _progress(self, state: UnitState) -> Progress:
+        tracker = self._eyes.tracker(state)
+        name, seconds = self._names[state.name], clock.monotonic_s() - self._began_s
+        lowered = [row for row in self._history(name) if row.kind is Kind.LOWERED]
+        value = lowered[-1].to if lowered else None
+        if state.ready:
+            return Progress(name, seconds, "ready", value, Outcome.READY)
+        if state.active_state in ("failed", "inactive") and not state.job:
+            since_s = self._down_since_s.setdefault(state.name, clock.monotonic_s())
+            if clock.monotonic_s() - since_s > SETTLE_S:
+                outcome = Outcome.FAILED if state.active_state == "failed" else Outcome.DOWN
+                return Progress(name, seconds, self._reason(name, state), value, outcome)
+        else:
+            self._down_since_s.pop(state.name, None)
+        doing = "waiting to be started again" if state.waits_for_restart else tracker.progress
+        return Progress(name, seconds, doing, value)
+
+    def _reason(self, name: str, state: UnitState) -> str:
+        told = [row.why for row in self._history(name) if row.kind in (Kind.GAVE_UP, Kind.REPORTED, Kind.WAITING)]
+        diagnosis = self._eyes.tracker(state).diagnosis()
+        if told:
+            return told[-1]
+        if diagnosis is not None:
+            return f"{diagnosis.rule}: {diagnosis.finding.quote}"
+        return f"{state.active_state} (Result={state.result})"
+
+    def _history(self, name: str) -> list[Happening]:
+        store = Store(self._paths.store, read_only=True)
+        rows = [row for row in store.history(name, limit=50) if row.time_us >= self._since_us]
+        store.close()
+        return rows

@@ -1,0 +1,27 @@
+"""`vllm-supervisor explain`: the story of one service, and how to undo what was done."""
+
+from __future__ import annotations
+
+import click
+
+from vllm_supervisor.cli.options import console, service_argument
+from vllm_supervisor.cli.status import values
+
+
+@click.command("explain")
+@service_argument()
+def command(name: str) -> None:
+    """Tell what happened to a service, with the quoted log lines, and how to undo it."""
+    from rich.text import Text
+
+    from vllm_supervisor.observe import explain
+    from vllm_supervisor.paths import Paths
+
+    told = explain(Paths(), name)
+    out = console()
+    out.print(Text(f"{name} is {told.status.condition}", style="bold"))
+    out.print(Text(f"max-num-seqs: {values(told.status.declared, told.status.effective)}"))
+    for line in told.story:
+        out.print(Text(line))
+    for line in told.advice:
+        out.print(Text(line, style="yellow"))

@@ -1,0 +1,42 @@
+"""`vllm-supervisor gate`: what ExecStartPost= runs, so that a unit is active only once it serves."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import click
+
+POLL_S = 0.5
+
+
+@click.command("gate", hidden=True)
+@click.option("--pid", type=int, required=True, help="Main process; when it is gone there is nothing to wait for.")
+@click.option("--url", required=True, help="Base URL of the server.")
+def command(pid: int, url: str) -> int:
+    """Wait until the server answers /health and one canary request; fail as soon as its process is gone.
+
+    There is no time limit of its own: systemd's TimeoutStartSec= is one.
+    """
+    from vllm_supervisor.host.health import probe
+
+    while _alive(pid):
+        answer = probe(url)
+        if answer.ready and _alive(pid):  # another server may hold the port: then ours is about to die of that
+            return 0
+        time.sleep(POLL_S)
+    sys.stderr.write(f"vllm-supervisor gate: process {pid} ended before it served\n")
+    return 1
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        # A zombie still takes signals; it will not serve any more. The state is the field after the last bracket.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except PermissionError:
+        return True
+    except OSError:
+        return False

@@ -1,0 +1,66 @@
+"""`vllm-supervisor status`: one screen that tells how every service is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from vllm_supervisor.cli.options import console, json_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from vllm_supervisor.observe import ServiceStatus
+
+STYLES = {"ready": "green", "starting": "cyan", "restarting": "yellow", "failed": "red", "given-up": "bold red"}
+
+
+@click.command("status")
+@json_option
+def command(as_json: bool) -> None:
+    """Show every service: state, phase, declared and effective value, attempts, last event."""
+    from vllm_supervisor.apply import daemon_is_up
+    from vllm_supervisor.observe import statuses
+    from vllm_supervisor.paths import Paths
+
+    rows = statuses(Paths())
+    up = daemon_is_up()
+    if as_json:
+        click.echo(json.dumps({"daemon": up, "services": [asdict(row) for row in rows]}, ensure_ascii=False, indent=2))
+        return
+    out = console()
+    out.print(_table(rows))
+    if not up:
+        out.print("vllm-supervisor.service is not running: nothing is remedied if a start fails", style="bold yellow")
+
+
+def _table(rows: list[ServiceStatus]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from vllm_supervisor.host import clock
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("SERVICE", "STATE", "SINCE", "MAX-NUM-SEQS", "REMEDIES", "LAST EVENT"):
+        table.add_column(column, no_wait=column != "LAST EVENT")
+    for row in rows:
+        state = f"{row.condition}: {row.phase}" if row.phase else str(row.condition)
+        last = f"{clock.local(row.last.time_us)} {row.last.kind}: {row.last.why}" if row.last else ""
+        table.add_row(
+            row.name,
+            Text(state, style=STYLES.get(row.condition, "")),
+            clock.local(row.since_us) if row.since_us else "",
+            values(row.declared, row.effective),
+            f"{row.attempts} of {row.max_attempts}" if row.attempts else "none",
+            Text(last),
+        )
+    return table
+
+
+def values(declared: int | None, effective: int | None) -> str:
+    """Declared and effective value for people: `256 (declared: 1024)`."""
+    words = "vLLM's default" if declared is None else str(declared)
+    return words if declared == effective else f"{effective} (declared: {words})"

@@ -1,0 +1,283 @@
+"""The daemon: follow the journal, diagnose, decide, commit, act; one thread, one loop.
+
+Nothing of importance is in memory. The trackers can be rebuilt from the journal, and are, at every start and reload;
+what was decided is in the store before a unit is touched. So it may be killed at any point and goes on from there.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from types import FrameType
+
+from vllm_supervisor import inforce
+from vllm_supervisor.diagnosis import Casebook, Entry, LifecycleKind, entry_from_journal, interesting
+from vllm_supervisor.errors import HostError
+from vllm_supervisor.host import clock, log, systemd
+from vllm_supervisor.host.journal import Journal, unit_matches
+from vllm_supervisor.host.notify import Notifier, status_for, watchdog_interval_s
+from vllm_supervisor.host.systemd import UnitState
+from vllm_supervisor.judgement import Evidence, Judge
+from vllm_supervisor.paths import Paths
+from vllm_supervisor.recovery import Recovery
+from vllm_supervisor.store import Store, Task, TaskKind
+
+BATCH = 5_000
+"""Entries taken before the watchdog is fed and signals are looked at: a few milliseconds' worth."""
+
+DRAIN_S = 0.3
+"""A unit's last lines may arrive after systemd's word that it exited; journald lets readers wait up to 0.25 s."""
+
+EAGER_S = 0.05
+"""Pause between looks at the journal while a service starts; entries can be read before journald announces them."""
+
+REFRESH_S = 2.0
+"""How often the progress of starting services is passed on to systemd."""
+
+RETRY_S = 10.0
+"""Pause before a step that the host refused is tried again."""
+
+CURSOR_S = 60.0
+"""How often the cursor is stored when nothing was learned; reading a minute of journal again is harmless."""
+
+Run = tuple[str, str]
+"""A unit and an invocation of it."""
+
+
+class Daemon:
+    """Everything the loop holds.
+
+    Args:
+        paths: where things are.
+
+    Raises:
+        SupervisorError: systemd, the journal or the store cannot be used; said before systemd hears READY=1.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._host = inforce.this_host()
+        self._store = Store(paths.store)
+        self._judge = Judge(paths, self._store)
+        self._notifier = Notifier()
+        self._stopping = self._reloading = False
+        self._open()
+
+    def run(self) -> int:
+        """Work until SIGTERM or SIGINT, which leave the services running. Returns the exit code."""
+        wakeup = self._catch_signals()
+        self._notifier.ready()
+        log.say(log.INFO, f"watching {len(self._services)} services")
+        while not self._stopping:
+            if self._reloading:
+                self._reload()
+            busy = self._turn()
+            self._notifier.watchdog()
+            if not busy:
+                self._sleep(wakeup)
+        self._notifier.stopping()
+        self._keep_cursor()
+        return 0
+
+    # Getting ready
+
+    def _open(self) -> None:
+        """Read what is in force, find what happened before now, and take up what was left undone."""
+        self._services = inforce.services(self._store)
+        self._by_unit = {item.unit: item for item in self._services.values()}
+        self._casebook = Casebook()
+        self._fingerprints: dict[Run, str] = {}
+        self._due_s: dict[Run, float] = {}
+        self._answered: set[Run] = set()
+        self._said: dict[str, str] = {}
+        self._states = systemd.show(list(self._by_unit))
+        self._journal = Journal(keep=interesting)
+        self._journal.match(unit_matches(self._by_unit) or [["_BOOT_ID=", "_PID=0"]])
+        self._seek()
+        self._refresh_at_s = self._cursor_at_s = 0.0
+        self._recoveries: dict[str, tuple[float, Iterator[str]]] = {}
+        for task in self._store.tasks().values():
+            self._take_up(task)
+
+    def _seek(self) -> None:
+        """Stand where reading on tells all about runs that are not ready yet and misses nothing since last time."""
+        begins_us = []
+        for state in self._states.values():
+            if state.ready:
+                self._casebook.tracker(state.name, state.invocation).served()
+            elif state.invocation:
+                begins_us += _begin_us(state)
+        if cursor := self._store.cursor:
+            self._journal.seek_cursor(cursor)
+            begins_us.append(self._journal.realtime_us())
+            if min(begins_us) == begins_us[-1]:
+                return
+        if begins_us:
+            self._journal.seek_realtime(min(begins_us))
+        else:
+            self._journal.seek_end()
+
+    def _reload(self) -> None:
+        self._reloading = False
+        self._notifier.reloading(clock.monotonic_s())
+        self._keep_cursor()
+        self._journal.close()
+        self._open()
+        self._notifier.ready()
+        log.say(log.INFO, f"watching {len(self._services)} services")
+
+    def _catch_signals(self) -> socket.socket:
+        """Signals wake the loop through a socket, so that none is lost between a look at the flags and the sleep."""
+        reading, self._wakeup = socket.socketpair()
+        reading.setblocking(False)
+        self._wakeup.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self._stopping = True
+
+        def reload(_number: int, _frame: FrameType | None) -> None:
+            self._reloading = True
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGHUP, reload)
+        return reading
+
+    # The loop
+
+    def _turn(self) -> bool:
+        """Take in a batch; when caught up, answer and act. Returns whether there is more to read at once."""
+        entries, passed = self._journal.read(BATCH)
+        for fields in entries:
+            entry = entry_from_journal(fields)
+            if entry is not None and entry.unit in self._by_unit:
+                self._take_in(entry)
+        if passed < BATCH:
+            self._answer_what_is_due()
+            self._advance()
+            self._refresh()
+        if passed and clock.monotonic_s() > self._cursor_at_s:
+            self._keep_cursor()
+        return passed == BATCH
+
+    def _sleep(self, wakeup: socket.socket) -> None:
+        eager = self._recoveries or self._due_s or any(state.starting for state in self._states.values())
+        timeout_s = EAGER_S if eager else min(watchdog_interval_s(), CURSOR_S * 60)
+        poll = select.poll()
+        poll.register(wakeup, select.POLLIN)
+        poll.register(self._journal.fileno(), select.POLLIN)
+        poll.poll(timeout_s * 1000)
+        self._journal.process()
+        with suppress(BlockingIOError):
+            wakeup.recv(4096)
+
+    def _keep_cursor(self) -> None:
+        self._cursor_at_s = clock.monotonic_s() + CURSOR_S
+        if cursor := self._journal.cursor():
+            with self._store.transaction():
+                self._store.cursor = cursor
+
+    # Taking in and answering
+
+    def _take_in(self, entry: Entry) -> None:
+        run = (entry.unit, entry.invocation)
+        tracker = self._casebook.feed(entry)
+        if entry.fingerprint:
+            self._fingerprints[run] = entry.fingerprint
+        if entry.lifecycle is not None:
+            self._refresh_at_s = 0.0
+            if entry.lifecycle.kind is LifecycleKind.STARTED:
+                self._judge.served(self._by_unit[entry.unit], self._evidence(run, entry.cursor))
+        if run in self._answered:
+            return
+        diagnosis = tracker.diagnosis()
+        if diagnosis is not None and diagnosis.certain:
+            self._answer(run, entry.cursor)
+        elif tracker.ended:
+            self._due_s.setdefault(run, clock.monotonic_s() + DRAIN_S)
+
+    def _answer_what_is_due(self) -> None:
+        now_s = clock.monotonic_s()
+        for run in [run for run, due_s in self._due_s.items() if due_s <= now_s]:
+            del self._due_s[run]
+            if run not in self._answered:
+                self._answer(run, self._journal.cursor())
+
+    def _answer(self, run: Run, cursor: str) -> None:
+        diagnosis = self._casebook.tracker(*run).diagnosis()
+        if diagnosis is None:
+            return
+        self._answered.add(run)
+        item = self._by_unit[run[0]]
+        task = self._judge.failed(item, self._evidence(run, cursor), diagnosis)
+        if task is not None:
+            self._take_up(task)
+
+    def _evidence(self, run: Run, cursor: str) -> Evidence:
+        return Evidence(run[1], self._fingerprints.get(run, ""), cursor, self._casebook.tracker(*run).diagnosis())
+
+    # Acting
+
+    def _take_up(self, task: Task) -> None:
+        item = self._services.get(task.service)
+        if item is not None and task.kind is not TaskKind.START:  # a start is the business of `apply`
+            steps = Recovery(self._paths, self._store, self._host, item, task).steps()
+            self._recoveries[task.service] = (0.0, steps)
+
+    def _advance(self) -> None:
+        for name, (not_before_s, steps) in list(self._recoveries.items()):
+            if clock.monotonic_s() < not_before_s:
+                continue
+            try:
+                next(steps)
+            except StopIteration:
+                del self._recoveries[name]
+                self._refresh_at_s = 0.0
+            except HostError as e:
+                # The task is in the store and every step is idempotent: begin again, a little later.
+                log.say(log.ERROR, f"cannot carry out the remedy: {e}", unit=self._services[name].unit)
+                del self._recoveries[name]
+                if task := self._store.tasks().get(name):
+                    self._take_up(task)
+                    self._recoveries[name] = (clock.monotonic_s() + RETRY_S, self._recoveries[name][1])
+
+    def _refresh(self) -> None:
+        """Pass progress on to systemd for services that start, and say in our own STATUS= how all of them are."""
+        starting = any(state.starting for state in self._states.values())
+        if self._refresh_at_s and (not starting or clock.monotonic_s() < self._refresh_at_s):
+            return
+        self._refresh_at_s = clock.monotonic_s() + REFRESH_S
+        self._states = systemd.show(list(self._by_unit))
+        for state in self._states.values():
+            self._forward(state)
+        ready = sum(state.ready for state in self._states.values())
+        names = ", ".join(sorted(self._recoveries))
+        self._notifier.status(
+            f"{ready} of {len(self._states)} services ready" + (f"; remedy under way for {names}" if names else "")
+        )
+
+    def _forward(self, state: UnitState) -> None:
+        if not (state.main_pid and (state.starting or state.ready)):
+            return
+        tracker = self._casebook.tracker(state.name, state.invocation)
+        effective = inforce.state(self._store, self._by_unit[state.name]).effective
+        at = "vLLM's default" if effective is None else str(effective)
+        text = f"Serving, max-num-seqs {at}" if state.ready else f"{tracker.progress} (max-num-seqs {at})"
+        if self._said.get(state.name) != f"{state.invocation}{text}" and status_for(state.main_pid, text):
+            self._said[state.name] = f"{state.invocation}{text}"
+
+
+def _begin_us(state: UnitState) -> list[int]:
+    """When the journal's first entry of the unit's current invocation was received; [] when it has none."""
+    journal = Journal()
+    journal.match(
+        [[f"_SYSTEMD_INVOCATION_ID={state.invocation}"], [f"INVOCATION_ID={state.invocation}", "_PID=1"]],
+    )
+    journal.seek_realtime(0)
+    entries, _ = journal.read(1)
+    journal.close()
+    return [int(entry["__REALTIME_TIMESTAMP"]) for entry in entries]

@@ -1,0 +1,88 @@
+"""What `apply` last put in force, and the unit text that follows from it and from what was learned since.
+
+The daemon renders from here and never from the YAML: a file that somebody is editing at midnight changes nothing until
+it is applied, and a remedy changes one number and nothing else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from vllm_supervisor import units
+from vllm_supervisor.config import Service
+from vllm_supervisor.errors import HostError
+from vllm_supervisor.host import systemd
+from vllm_supervisor.remedy import State
+from vllm_supervisor.store import AppliedService, LearnedCap, Store
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """One service in force: the row it came from, and the validated service."""
+
+    applied: AppliedService
+    service: Service
+
+    @property
+    def unit(self) -> str:
+        """Name of its unit."""
+        return self.applied.unit
+
+
+def services(store: Store) -> dict[str, InForce]:
+    """Every service in force, by name, sorted."""
+    return {
+        name: InForce(applied, Service.model_validate_json(applied.spec)) for name, applied in store.services().items()
+    }
+
+
+def state(store: Store, item: InForce) -> State:
+    """What `decide` needs to know of a service under the fingerprint in force."""
+    known = store.cap(item.applied.name, item.applied.fingerprint)
+    remediation = item.service.remediation
+    return State(
+        floor=remediation.floor,
+        max_attempts=remediation.max_attempts,
+        enabled=remediation.enabled,
+        declared=item.service.max_num_seqs,
+        cap=known.value if known else None,
+        attempts=known.attempts if known else 0,
+        treated=known.treated if known else "",
+        exhausted=known.exhausted if known else False,
+    )
+
+
+def unit_cap(known: LearnedCap | None) -> units.Cap | None:
+    """The part of what was learned that the unit shows."""
+    return None if known is None or known.value is None else units.Cap(known.value, known.reason)
+
+
+def unit_text(store: Store, name: str, host: units.Host) -> str:
+    """Render the unit of a service in force."""
+    everything = services(store)
+    item = everything[name]
+    after = units.ordering({key: value.service for key, value in everything.items()})[name]
+    cap = unit_cap(store.cap(name, item.applied.fingerprint))
+    return units.render(item.service, cap, host, fingerprint=item.applied.fingerprint, after=after)
+
+
+def this_host() -> units.Host:
+    """The systemd that runs here, and how a unit calls this program.
+
+    Raises:
+        HostError: no systemd, or this program is not installed as one that a unit could call.
+    """
+    return units.Host(systemd_version=systemd.version(), program=(str(_program()),))
+
+
+def _program() -> Path:
+    beside = Path(sys.executable).parent / "vllm-supervisor"
+    found = beside if beside.exists() else Path(shutil.which("vllm-supervisor") or "")
+    if not found.is_absolute():
+        raise HostError(
+            "cannot find the vllm-supervisor program beside its Python or on PATH", hint="install it with pip"
+        )
+    return found

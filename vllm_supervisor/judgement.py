@@ -1,0 +1,152 @@
+"""From a diagnosis to a decision that is committed and said; nothing here touches a unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vllm_supervisor import inforce, remedy
+from vllm_supervisor.diagnosis import Diagnosis
+from vllm_supervisor.host import clock, log, systemd
+from vllm_supervisor.inforce import InForce
+from vllm_supervisor.paths import Paths
+from vllm_supervisor.recovery import hindrance
+from vllm_supervisor.remedy import GiveUp, Relaunch, Step, Wait
+from vllm_supervisor.store import Happening, Kind, LearnedCap, Store, Task, TaskKind
+
+# How loud each kind is, and the ID under which units/vllm-supervisor.catalog explains it to `journalctl -x`.
+VOICE = {
+    Kind.READY: (log.NOTICE, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a01"),
+    Kind.LOWERED: (log.WARNING, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a02"),
+    Kind.GAVE_UP: (log.CRITICAL, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a03"),
+    Kind.WAITING: (log.WARNING, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a04"),
+    Kind.REPORTED: (log.ERROR, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a05"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one invocation of a unit left in the journal.
+
+    Attributes:
+        invocation: systemd's invocation ID.
+        fingerprint: stamped on its lines; "" when they carried none.
+        cursor: journal position up to which everything was taken in.
+        diagnosis: why it failed; None when it became ready.
+    """
+
+    invocation: str
+    fingerprint: str
+    cursor: str
+    diagnosis: Diagnosis | None = None
+
+
+class Judge:
+    """Answers evidence about services in force."""
+
+    def __init__(self, paths: Paths, store: Store) -> None:
+        self._paths, self._store = paths, store
+
+    def served(self, item: InForce, evidence: Evidence) -> None:
+        """A run became ready: note it, once."""
+        step = remedy.decide(inforce.state(self._store, item), remedy.Served(evidence.invocation))
+        self._commit(item, evidence, step, Kind.READY, why=step.why)
+
+    def failed(self, item: InForce, evidence: Evidence, diagnosis: Diagnosis) -> Task | None:
+        """A run failed: decide, commit, say. Returns what is now to be done about the unit, if anything."""
+        event = remedy.event(diagnosis, evidence.invocation)
+        if event is None:
+            return None
+        step = remedy.decide(inforce.state(self._store, item), event)
+        obstacle = self._obstacle(item, evidence, step)
+        if obstacle:
+            self._commit(item, evidence, Step(inforce.state(self._store, item), None, ""), Kind.REPORTED, why=obstacle)
+            return None
+        match step.action:
+            case Relaunch():
+                return self._commit(item, evidence, step, Kind.LOWERED, why=step.why, task=TaskKind.RELAUNCH)
+            case GiveUp():
+                return self._commit(item, evidence, step, Kind.GAVE_UP, why=step.why, task=TaskKind.STOP)
+            case Wait():
+                return self._commit(item, evidence, step, Kind.WAITING, why=f"{step.why}. {diagnosis.advice}")
+            case None:
+                return None
+            case _:
+                return self._commit(item, evidence, step, Kind.REPORTED, why=f"{step.why}. {diagnosis.advice}")
+
+    def _obstacle(self, item: InForce, evidence: Evidence, step: Step) -> str:
+        """Why a decided remedy must not be carried out; "" when nothing speaks against it."""
+        if not isinstance(step.action, Relaunch | GiveUp):
+            return ""
+        state = systemd.show([item.unit])[item.unit]
+        if state.invocation and state.invocation != evidence.invocation:
+            return "not acted on: a later run of the unit has begun, and its own evidence counts"
+        if evidence.fingerprint != item.applied.fingerprint:
+            return "not acted on: the run was started from settings that are no longer in force"
+        return hindrance(self._paths, state)
+
+    def _commit(
+        self, item: InForce, evidence: Evidence, step: Step, kind: Kind, *, why: str, task: TaskKind | None = None
+    ) -> Task | None:
+        """Keep what was learned, what is to be done, what happened and how far the journal was read; then say it."""
+        now_us, name = clock.realtime_us(), item.applied.name
+        happening = _happening(item, evidence, step, kind, why, now_us)
+        todo = Task(name, task, evidence.invocation, now_us) if task else None
+        with self._store.transaction():
+            before = inforce.state(self._store, item)
+            if step.state != before:
+                self._store.put_cap(_learned(item, step, self._store, happening))
+            if todo:
+                self._store.put_task(todo)
+            new = self._store.add(happening)
+            if evidence.cursor:
+                self._store.cursor = evidence.cursor
+        if new:
+            _say(item, happening)
+        return todo
+
+
+def _happening(item: InForce, evidence: Evidence, step: Step, kind: Kind, why: str, now_us: int) -> Happening:
+    diagnosis = evidence.diagnosis
+    to = step.state.cap if kind is Kind.LOWERED else None
+    attempt = (step.state.attempts, step.state.max_attempts) if kind in (Kind.LOWERED, Kind.GAVE_UP) else (None, None)
+    if diagnosis is None:
+        return Happening(now_us, item.applied.name, kind, evidence.invocation, why, tried=step.state.effective)
+    return Happening(
+        now_us,
+        item.applied.name,
+        kind,
+        evidence.invocation,
+        why,
+        rule=diagnosis.rule,
+        phase=diagnosis.phase,
+        quote=diagnosis.finding.quote,
+        tried=diagnosis.tried,
+        to=to,
+        attempt=attempt[0],
+        attempts=attempt[1],
+    )
+
+
+def _learned(item: InForce, step: Step, store: Store, happening: Happening) -> LearnedCap:
+    name, fingerprint, after = item.applied.name, item.applied.fingerprint, step.state
+    known = store.cap(name, fingerprint)
+    reason, learned_us = (known.reason, known.learned_us) if known else ("", happening.time_us)
+    if happening.kind in (Kind.LOWERED, Kind.GAVE_UP):
+        reason, learned_us = f"{clock.local(happening.time_us)}: {happening.why}", happening.time_us
+    return LearnedCap(name, fingerprint, after.cap, after.attempts, after.treated, after.exhausted, reason, learned_us)
+
+
+def _say(item: InForce, happening: Happening) -> None:
+    priority, message_id = VOICE[happening.kind]
+    text = f"{happening.service}: {happening.why}"
+    if happening.quote:
+        text += f" [{happening.rule}] {happening.quote}"
+    log.say(
+        priority,
+        text,
+        message_id=message_id,
+        unit=item.unit,
+        VLLM_SUPERVISOR_SERVICE=happening.service,
+        VLLM_SUPERVISOR_RULE=happening.rule,
+        VLLM_SUPERVISOR_INVOCATION=happening.invocation,
+    )

@@ -1,0 +1,30 @@
+"""Where things are on a host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SUPERVISOR_UNIT = "vllm-supervisor.service"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Every place we read or write, in one value.
+
+    Attributes:
+        config: what the operator writes; `conf.d/*.yaml` beside it belongs to it.
+        units: where systemd looks for units of the administrator.
+        state: our StateDirectory=, 0700.
+        lock: held while units are changed.
+    """
+
+    config: Path = Path("/etc/vllm-supervisor/config.yaml")
+    units: Path = Path("/etc/systemd/system")
+    state: Path = Path("/var/lib/vllm-supervisor")
+    lock: Path = Path("/run/vllm-supervisor/lock")
+
+    @property
+    def store(self) -> Path:
+        """The sqlite file."""
+        return self.state / "store.sqlite"

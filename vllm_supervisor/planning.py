@@ -1,0 +1,203 @@
+"""What `apply` would do: what the YAML and what was learned ask for, held against what is there. Touches nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from vllm_supervisor import config, inforce, units
+from vllm_supervisor.config import Configuration, Problem, Service
+from vllm_supervisor.errors import HostError
+from vllm_supervisor.host import clock, files, systemd
+from vllm_supervisor.host.systemd import UnitState
+from vllm_supervisor.paths import Paths
+from vllm_supervisor.recovery import replaces_command, runs
+from vllm_supervisor.store import AppliedService, LearnedCap, Store, TaskKind
+
+
+class Verb(StrEnum):
+    """What happens to a unit file."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    KEEP = "keep"
+    REMOVE = "remove"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `apply` would do about one unit.
+
+    Attributes:
+        name: the service.
+        unit: name of its unit.
+        verb: what happens to the file.
+        start: whether the unit is then started, or restarted if it runs.
+        diff: unified diff of the file, "" when it stays as it is.
+        notes: sentences the operator should read.
+    """
+
+    name: str
+    unit: str
+    verb: Verb
+    start: bool = False
+    diff: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything on the host would change."""
+        return self.start or self.verb in (Verb.CREATE, Verb.UPDATE, Verb.REMOVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything `apply` would do, and all it needs to do it.
+
+    Attributes:
+        changes: one for each unit, sorted by service.
+        problems: of the configuration; the services concerned are left as they are.
+        texts: unit text by file name, for every service that can be rendered.
+        applied: what would then be in force, by service.
+        reload: systemd has not yet read a file that is there.
+    """
+
+    changes: tuple[Change, ...]
+    problems: tuple[Problem, ...]
+    texts: Mapping[str, str]
+    applied: Mapping[str, AppliedService]
+    reload: bool
+
+    @property
+    def anything(self) -> bool:
+        """Whether anything on the host would change."""
+        return self.reload or any(change.changes for change in self.changes)
+
+    @property
+    def summary(self) -> str:
+        """One line: `1 to create, 1 to remove, 3 unchanged; 1 to start`."""
+        verbs = [change.verb for change in self.changes]
+        words = {
+            Verb.CREATE: "to create",
+            Verb.UPDATE: "to update",
+            Verb.REMOVE: "to remove",
+            Verb.KEEP: "unchanged",
+            Verb.REFUSE: "refused",
+        }
+        parts = [f"{verbs.count(verb)} {word}" for verb, word in words.items() if verb in verbs]
+        starts = sum(change.start for change in self.changes)
+        return (", ".join(parts) or "no services") + (f"; {starts} to start" if starts else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the store says: caps of the services as they would be rendered now, and starts that were promised."""
+
+    caps: Mapping[str, LearnedCap]
+    promised: frozenset[str]
+
+
+def plan(paths: Paths) -> Plan:
+    """Look at everything, touch nothing.
+
+    Raises:
+        ConfigError: there is no configuration to read.
+        HostError: systemd does not answer, or a unit file cannot be read.
+        StoreError: the store is there and cannot be read.
+    """
+    configuration = config.load(paths.config)
+    services = configuration.services
+    versions = {name: files.vllm_version(service.executable) for name, service in services.items()}
+    applied = {name: _applied(service, versions[name]) for name, service in services.items()}
+    known = _known(paths, applied)
+    caps = {name: cap for name, learned in known.caps.items() if (cap := inforce.unit_cap(learned))}
+    texts = units.render_all(services, caps, inforce.this_host(), versions)
+    stale = _stale(paths, configuration, texts)
+    states = systemd.show([*texts, *stale])
+    changes = [_change(paths, item, texts[item.unit], states[item.unit], known) for item in applied.values()]
+    changes += [_removal(paths, unit) for unit in stale]
+    return Plan(
+        changes=tuple(sorted(changes, key=lambda change: change.name)),
+        problems=configuration.problems,
+        texts=texts,
+        applied=applied,
+        reload=any(state.needs_reload for state in states.values()),
+    )
+
+
+def _applied(service: Service, vllm_version: str | None) -> AppliedService:
+    unit, fingerprint = units.unit_name(service.name), units.fingerprint(service, vllm_version)
+    return AppliedService(service.name, unit, service.model_dump_json(), fingerprint, clock.realtime_us())
+
+
+def _known(paths: Paths, applied: Mapping[str, AppliedService]) -> _Known:
+    try:
+        if not paths.store.exists():
+            return _Known({}, frozenset())
+    except PermissionError as e:
+        raise HostError(f"cannot look into {paths.state}: {e.strerror}", hint="run it as root") from e
+    store = Store(paths.store, read_only=True)
+    caps = {name: cap for name, item in applied.items() if (cap := store.cap(name, item.fingerprint))}
+    promised = frozenset(name for name, task in store.tasks().items() if task.kind is TaskKind.START)
+    store.close()
+    return _Known(caps, promised)
+
+
+def _stale(paths: Paths, configuration: Configuration, texts: Mapping[str, str]) -> list[str]:
+    """Units of ours whose service left the YAML: with our header, from this configuration, its file not broken."""
+    stale = []
+    for path in sorted(paths.units.glob("vllm-*.service")):
+        header = units.header(files.read_text(path) or "")
+        if path.name in texts or header is None:
+            continue
+        source = Path(header.source)
+        ours = source == paths.config or source.parent == paths.config.parent / "conf.d"
+        if ours and source not in configuration.broken:
+            stale.append(path.name)
+    return stale
+
+
+def _change(paths: Paths, item: AppliedService, text: str, state: UnitState, known: _Known) -> Change:
+    path = paths.units / item.unit
+    there = files.read_text(path)
+    if there is not None and units.header(there) is None:
+        note = f"{path} was not written by us and is left alone: move it away, or rename the service"
+        return Change(item.name, item.unit, Verb.REFUSE, notes=(note,))
+    verb = Verb.CREATE if there is None else Verb.KEEP if there == text else Verb.UPDATE
+    if state.main_pid:
+        start = not runs(state.main_pid, text)
+    else:
+        start = there is None or units.run_hash(there) != units.run_hash(text)
+    start = start or item.name in known.promised
+    notes = _notes(state, known.caps.get(item.name), start=start)
+    return Change(item.name, item.unit, verb, start, _diff(path, there or "", text), notes)
+
+
+def _notes(state: UnitState, cap: LearnedCap | None, *, start: bool) -> tuple[str, ...]:
+    notes = [
+        f"{drop_in} replaces ExecStart=: that command runs, and no remedy can reach it"
+        for drop_in in state.drop_ins
+        if replaces_command(files.read_text(Path(drop_in)) or "")
+    ]
+    if cap and cap.exhausted and not start:
+        notes.append("it was given up and is left down: `vllm-supervisor explain` tells why and what to do")
+    elif state.active_state == "inactive" and not start:
+        notes.append(f"it is stopped, and nothing changed: `systemctl start {state.name}` starts it")
+    elif state.active_state == "failed" and not start:
+        notes.append(f"it failed, and nothing changed: `vllm-supervisor explain` tells why ({state.result})")
+    return tuple(notes)
+
+
+def _removal(paths: Paths, unit: str) -> Change:
+    there = files.read_text(paths.units / unit) or ""
+    return Change(units.service_name(unit), unit, Verb.REMOVE, diff=_diff(paths.units / unit, there, ""))
+
+
+def _diff(path: Path, there: str, wanted: str) -> str:
+    before, after = there.splitlines(keepends=True), wanted.splitlines(keepends=True)
+    old, new = str(path) if there else "/dev/null", str(path) if wanted else "/dev/null"
+    return "".join(difflib.unified_diff(before, after, old, new))

@@ -1,0 +1,144 @@
+"""Carrying out a remedy that was decided: write the unit, empty its control group, start it.
+
+Every step is idempotent and leaves the host in a state from which systemd alone goes on: once the unit is written and
+reloaded, whatever starts it next starts it at the new value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vllm_supervisor import inforce, units
+from vllm_supervisor.host import clock, files, gpu, processes, systemd
+from vllm_supervisor.host.systemd import UnitState
+from vllm_supervisor.inforce import InForce
+from vllm_supervisor.paths import Paths
+from vllm_supervisor.store import Happening, Kind, Store, Task, TaskKind
+
+EMPTY_TIMEOUT_S = 30.0
+"""After SIGKILL a process ends when its system call does; one that waits for a GPU driver can take many seconds."""
+
+GPU_TIMEOUT_S = 60.0
+"""How long the driver may take to return the memory of a killed process before we start regardless."""
+
+GPU_STEADY_S = 1.0
+"""Used memory must stand still this long: vLLM refuses to start if it changes while it profiles."""
+
+GPU_STEADY_MIB = 64
+
+
+def hindrance(paths: Paths, state: UnitState) -> str:
+    """Why a unit must not be rewritten, as a sentence; "" when nothing is in the way."""
+    text = files.read_text(paths.units / state.name)
+    if text is None:
+        return f"{paths.units / state.name} is gone: `vllm-supervisor apply` writes it again"
+    if not units.intact(text):
+        return f"{paths.units / state.name} was changed by hand: `vllm-supervisor apply` shows how, and puts it right"
+    for drop_in in state.drop_ins:
+        if replaces_command(files.read_text(Path(drop_in)) or ""):
+            return f"the drop-in {drop_in} replaces ExecStart=, so the unit's own --max-num-seqs has no effect"
+    return ""
+
+
+def replaces_command(drop_in: str) -> bool:
+    """Whether a drop-in file sets ExecStart=."""
+    return any(line.lstrip().startswith("ExecStart=") for line in drop_in.splitlines())
+
+
+def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool) -> str:
+    """Why a unit must not be killed or started now, as a sentence; "" when nothing is in the way.
+
+    Args:
+        state: the unit, read just now.
+        job: type of the job queued for it, "" for none.
+        task: what is to be done; its invocation is the one that failed.
+        up_to_date: whether a main process is there that was started from the unit file as it is now.
+    """
+    if not state.wanted_by_operator:
+        return "somebody disabled or masked the unit"
+    if job == "stop":
+        return "somebody is stopping the unit"
+    if state.active_state == "inactive":
+        return "a start is queued already" if job else "somebody stopped the unit"
+    if state.ready:
+        return "the unit is serving"
+    if state.invocation != task.invocation and up_to_date:
+        return "the unit was started again meanwhile"
+    return ""
+
+
+def runs(pid: int, text: str) -> bool:
+    """Whether a process was started from this unit text; False for PID 0 and for a process that may not be read."""
+    return bool(pid) and processes.environment(pid).get(units.RUN_VARIABLE) == units.run_hash(text)
+
+
+class Recovery:
+    """One task on one unit, carried out a step at a time so that the loop of the daemon never waits.
+
+    `steps()` is to be advanced until it ends; each value it yields says what it waits for.
+    """
+
+    def __init__(self, paths: Paths, store: Store, host: units.Host, item: InForce, task: Task) -> None:
+        self._paths, self._store, self._host, self._item, self.task = paths, store, host, item, task
+
+    def steps(self) -> Iterator[str]:
+        """Do it.
+
+        Raises:
+            HostError: systemd or the file system refused; the task stays in the store and can be carried out again.
+        """
+        unit = self._item.unit
+        self._write()
+        if why := self._look():
+            return self._end(Kind.LEFT_ALONE, why)
+        group = systemd.show([unit])[unit].control_group
+        systemd.kill(unit)
+        yield from self._until_empty(group)
+        yield from self._until_memory_is_back()
+        if why := self._look():
+            return self._end(Kind.LEFT_ALONE, why)
+        systemd.reset_failed(unit)
+        if self.task.kind is TaskKind.STOP:
+            systemd.stop([unit], block=False)
+            return self._end(Kind.LEFT_DOWN, f"{unit} is left down")
+        systemd.restart([unit])
+        return self._end(Kind.STARTED_AGAIN, f"{unit} is started again")
+
+    def _write(self) -> None:
+        with files.exclusive(self._paths.lock):
+            text = inforce.unit_text(self._store, self._item.applied.name, self._host)
+            files.write_atomically(self._paths.units / self._item.unit, text)
+            # Asked of systemd, not of the write: we may have been killed between the two.
+            if systemd.show([self._item.unit])[self._item.unit].needs_reload:
+                systemd.daemon_reload()
+
+    def _look(self) -> str:
+        unit = self._item.unit
+        state, job = systemd.show([unit])[unit], systemd.jobs().get(unit, "")
+        text = files.read_text(self._paths.units / unit) or ""
+        return hands_off(state, job, self.task, up_to_date=runs(state.main_pid, text))
+
+    def _until_empty(self, group: str) -> Iterator[str]:
+        deadline_s = clock.monotonic_s() + EMPTY_TIMEOUT_S
+        while (pids := processes.in_control_group(group)) and clock.monotonic_s() < deadline_s:
+            yield f"waiting for {len(pids)} processes to end, {processes.describe(pids[0])} among them"
+
+    def _until_memory_is_back(self) -> Iterator[str]:
+        deadline_s = clock.monotonic_s() + GPU_TIMEOUT_S
+        seen, steady_since_s = self._used_mib(), clock.monotonic_s()
+        while seen and clock.monotonic_s() < min(deadline_s, steady_since_s + GPU_STEADY_S):
+            yield "waiting for the GPUs to give back the memory of the killed processes"
+            now = self._used_mib()
+            if any(abs(now.get(index, 0) - used) > GPU_STEADY_MIB for index, used in seen.items()):
+                seen, steady_since_s = now, clock.monotonic_s()
+
+    def _used_mib(self) -> dict[int, int]:
+        mine = units.assigned_gpus(self._item.service)
+        return {index: card.used_mib for index, card in gpu.read().items() if index in mine}
+
+    def _end(self, kind: Kind, why: str) -> None:
+        task = self.task
+        with self._store.transaction():
+            self._store.remove_task(task.service)
+            self._store.add(Happening(clock.realtime_us(), task.service, kind, task.invocation, why=why))
