@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "simulator": set[str](),
     "programs": {"errors"},
     "config": {"errors"},
-    "remedy": {"errors"},
+    "remedy": {"diagnosis", "errors"},
     "diagnosis": {"errors"},
     "units": {"config", "errors"},
     "store": {"errors"},
