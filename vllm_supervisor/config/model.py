@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from pydantic_core import PydanticCustomError
 
 from vllm_supervisor.config import flags, secrets
@@ -50,8 +50,15 @@ def _matching(pattern: re.Pattern[str], message: str, hint: str) -> AfterValidat
     return AfterValidator(check)
 
 
-def _path(value: str) -> Path:
-    return Path(value)
+def _absolute(pattern: re.Pattern[str], message: str, hint: str) -> BeforeValidator:
+    def check(value: object) -> Path:
+        if not isinstance(value, str | Path):
+            raise refuse("not a text", "put it in quotes")
+        if not pattern.fullmatch(str(value)):
+            raise refuse(message, hint)
+        return Path(value)
+
+    return BeforeValidator(check)
 
 
 def _one_line(value: str) -> str:
@@ -131,6 +138,8 @@ def _argument(value: object) -> object:
         for item in value:
             if item is None or isinstance(item, bool | list):
                 raise refuse("a list holds texts, numbers or mappings", "quote an item that is meant as text")
+            if str(item).startswith("-"):
+                raise refuse("vLLM would take an item that begins with a dash for a flag")
             _argument(item)
     elif isinstance(value, dict):
         _one_line(json.dumps(value, ensure_ascii=False))
@@ -154,9 +163,8 @@ Argument = Annotated[
     Field(json_schema_extra={"type": ["boolean", "number", "string", "array", "object"]}),
 ]
 _FilePath = Annotated[
-    StrictStr,
-    _matching(_FILE, "not the absolute path of a file", "begin with /, without backslashes or control characters"),
-    AfterValidator(_path),
+    Path,
+    _absolute(_FILE, "not the absolute path of a file", "begin with /, without backslashes or control characters"),
 ]
 
 
@@ -183,13 +191,12 @@ class Settings(_Model):
         Field(description="What to serve: a Hugging Face repository (`org/model`) or a directory."),
     ]
     executable: Annotated[
-        StrictStr,
-        _matching(
+        Path,
+        _absolute(
             _PROGRAM,
             "not a plain absolute path",
             "give the `vllm` of a virtual environment, such as /opt/vllm/bin/vllm; letters, digits and ._+@/- only",
         ),
-        AfterValidator(_path),
         Field(description="The `vllm` program to run, an absolute path; its directory comes first in PATH."),
     ]
     user: Annotated[StrictStr, _matching(_USER, "not a user name", "name a user of this host")] = Field(

@@ -1,0 +1,241 @@
+"""From a service and its cap to the text of its unit. Same input, same bytes."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import jinja2
+
+from vllm_supervisor import __version__
+from vllm_supervisor.config import Service
+from vllm_supervisor.config.model import DEFAULT_USER
+from vllm_supervisor.units.argv import Cap, effective, serve_words
+from vllm_supervisor.units.argv import fingerprint as fingerprint_of
+from vllm_supervisor.units.quoting import comment, environment_assignment, exec_word, literal
+from vllm_supervisor.units.text import RUN_VARIABLE, process_hash
+
+FLOOR = 249  # the oldest systemd supported
+
+# Settings newer than that, by the version that brought them (systemd.service(5)).
+SINCE: Mapping[str, int] = {"RestartMaxDelaySec": 254, "RestartSteps": 254}
+
+_START_LIMIT_BURST = 5
+_RESTART_S = 10  # after a crash the driver takes a few seconds to hand the memory back
+_RESTART_STEPS = 4
+_RESTART_MAX_S = 120
+# Above vLLM's own timers on a stop: 5 s for the engine, 4 s for the workers, then its SIGKILL (vLLM 0.8 to 0.32).
+_STOP_S = 30
+_SYSTEM_PATH = "/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_HOMES = re.compile(r"(?<![\w.])/(?:home|root|run/user)(?:/|$)")
+_UNMARKED = "0" * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a unit depends on besides its service.
+
+    Attributes:
+        systemd_version: such as 252.
+        program: the words that run this program, the first an absolute path.
+    """
+
+    systemd_version: int
+    program: tuple[str, ...]
+
+
+def unit_name(service_name: str) -> str:
+    """The name of a service's unit."""
+    return f"vllm-{service_name}.service"
+
+
+def render_all(
+    services: Mapping[str, Service],
+    caps: Mapping[str, Cap],
+    host: Host,
+    vllm_versions: Mapping[str, str | None],
+) -> dict[str, str]:
+    """The units of all services: file name -> text, sorted by name.
+
+    Args:
+        services: by name.
+        caps: by service name; only those that hold now.
+        host: where the units will run.
+        vllm_versions: by service name; None, or no entry, where it is not known.
+    """
+    texts = {}
+    for name in sorted(services):
+        service = services[name]
+        print_ = fingerprint_of(service, vllm_versions.get(name))
+        after = [unit_name(other) for other in sorted(services) if other < name and _share(service, services[other])]
+        texts[unit_name(name)] = render(service, caps.get(name), host, fingerprint=print_, after=after)
+    return texts
+
+
+def _share(one: Service, other: Service) -> bool:
+    return not set(one.devices).isdisjoint(other.devices)
+
+
+def render(service: Service, cap: Cap | None, host: Host, *, fingerprint: str, after: Sequence[str]) -> str:
+    """The text of one unit.
+
+    Args:
+        service: what to run.
+        cap: the learned bound that holds for it.
+        host: where it will run.
+        fingerprint: of the service; stamped on every line it logs.
+        after: units that must have started (or failed to) before this one starts.
+
+    Raises:
+        ConfigError: a value cannot be put into a unit.
+    """
+    text = _template().render(
+        **_who(service, cap),
+        **_limits(service, host),
+        after=after,
+        environment=[f"Environment={environment_assignment(*pair)}" for pair in sorted(_environment(service).items())],
+        credentials=[
+            f"LoadCredential={name}:{literal(str(path))}" for name, path in sorted(service.credentials.items())
+        ],
+        exec_start=_exec_start(service, cap),
+        exec_start_post=_gate(service, host),
+        log_fields=[f"LogExtraFields=VLLM_SUPERVISOR_{k}={v}" for k, v in _log_fields(service, cap, fingerprint)],
+        protect_home="no" if _lives_in_a_home(service, host) else "yes",
+    )
+    supported = _without_newer(text, host.systemd_version)
+    return supported.replace(f"{RUN_VARIABLE}={_UNMARKED}", f"{RUN_VARIABLE}={process_hash(supported)}")
+
+
+def _without_newer(text: str, systemd_version: int) -> str:
+    lines = text.split("\n")
+    return "\n".join(line for line in lines if SINCE.get(line.partition("=")[0], FLOOR) <= systemd_version)
+
+
+def _who(service: Service, cap: Cap | None) -> dict[str, object]:
+    directory = _directory(service)
+    return {
+        "version": __version__,
+        "source": comment(str(service.source)),
+        "name": service.name,
+        "learned": _learned(service, cap),
+        "description": literal(comment(f"{service.model} ({service.name})")),
+        "user": service.user,
+        "group": service.group,
+        "directory": directory,
+        "state_directory": f"/var/lib/{directory}",
+    }
+
+
+def _learned(service: Service, cap: Cap | None) -> str | None:
+    if cap is None or (service.max_num_seqs is not None and service.max_num_seqs <= cap.value):
+        return None
+    declared = service.max_num_seqs or "vLLM's default"
+    return f"Runs with --max-num-seqs {cap.value} instead of {declared}: {comment(cap.reason)}"
+
+
+def _limits(service: Service, host: Host) -> dict[str, object]:
+    """Times in seconds, and a start limit that a loop of the slowest failing starts still runs into."""
+    stop_s = _STOP_S + math.ceil(service.number("shutdown-timeout", 0))
+    delay_s = _RESTART_MAX_S if host.systemd_version >= SINCE["RestartSteps"] else _RESTART_S
+    slowest_s = service.start_timeout + stop_s + delay_s
+    return {
+        "restart_s": _RESTART_S,
+        "restart_steps": _RESTART_STEPS,
+        "restart_max_s": _RESTART_MAX_S,
+        "start_timeout_s": service.start_timeout,
+        "stop_timeout_s": stop_s,
+        "start_limit_burst": _START_LIMIT_BURST,
+        "start_limit_interval_s": (_START_LIMIT_BURST + 1) * slowest_s,
+    }
+
+
+def _directory(service: Service) -> str:
+    """The directory under /var/lib and /var/cache; one per user, since systemd hands it over to the unit's user."""
+    return "vllm" if service.user == DEFAULT_USER else f"vllm-{service.user}"
+
+
+def _environment(service: Service) -> dict[str, str]:
+    """What the process sees: what vLLM needs under systemd, then the operator's own, then what only we may set."""
+    state, cache_ = f"/var/lib/{_directory(service)}", f"/var/cache/{_directory(service)}"
+    variables = {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi; CUDA's own is by speed
+        "HF_HOME": f"{state}/huggingface",
+        "HOME": state,
+        "NO_COLOR": "1",
+        "PATH": f"{service.executable.parent}:{_SYSTEM_PATH}",  # ninja and nvcc are looked up here at warm-up
+        "PYTHONUNBUFFERED": "1",
+        "TORCHINDUCTOR_CACHE_DIR": f"{cache_}/torchinductor",
+        "TRITON_CACHE_DIR": f"{cache_}/triton",
+        "VLLM_CACHE_ROOT": f"{cache_}/vllm",
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(service.start_timeout),  # its default of 600 ends long loads
+        "XDG_CACHE_HOME": cache_,
+    }
+    if "HF_TOKEN" in service.credentials:
+        variables["HF_TOKEN_PATH"] = f"/run/credentials/{unit_name(service.name)}/HF_TOKEN"
+    variables |= service.environment
+    if service.gpus is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, service.gpus))
+    variables[RUN_VARIABLE] = _UNMARKED
+    return variables
+
+
+def _exec_start(service: Service, cap: Cap | None) -> str:
+    """One flag a line, so that a diff of the unit reads like one of the YAML."""
+    program, *first = next(words := serve_words(service, cap))
+    head = " ".join([literal(program), *map(exec_word, first)])
+    return "ExecStart=" + " \\\n    ".join([head, *(" ".join(map(exec_word, group)) for group in words)])
+
+
+def _gate(service: Service, host: Host) -> str:
+    program, *words = host.program
+    gate = " ".join([literal(program), *map(exec_word, words), "gate"])
+    return f"ExecStartPost={gate} --pid $MAINPID --url {exec_word(base_url(service))}"
+
+
+def base_url(service: Service) -> str:
+    """Where the service answers on its own host, such as `http://127.0.0.1:8000`."""
+    secure = "ssl-certfile" in service.arguments or "ssl-keyfile" in service.arguments
+    return f"{'https' if secure else 'http'}://{_reachable(service.host)}:{service.port}"
+
+
+def _reachable(host: str | None) -> str:
+    try:
+        address = ipaddress.ip_address(host or "0.0.0.0")  # noqa: S104 - compared, not bound
+    except ValueError:
+        return str(host)
+    if address.version == 6:
+        return "[::1]" if address.is_unspecified else f"[{address}]"
+    return "127.0.0.1" if address.is_unspecified else str(address)
+
+
+def _log_fields(service: Service, cap: Cap | None, fingerprint: str) -> Iterator[tuple[str, str]]:
+    yield "SERVICE", service.name
+    yield "MAX_NUM_SEQS", str(effective(service, cap) or "default")
+    yield "FINGERPRINT", fingerprint
+
+
+def _lives_in_a_home(service: Service, host: Host) -> bool:
+    """Whether anything the process is told of lies where `ProtectHome=` would hide it."""
+    told = [*host.program, *service.environment.values(), *(word for g in serve_words(service, None) for word in g)]
+    return any(_HOMES.search(text) for text in told)
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(  # noqa: S701 - units are no HTML
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    return environment.from_string(_templates().joinpath("service.j2").read_text(encoding="utf-8"))
+
+
+def _templates() -> Traversable:
+    """The templates inside the installed package; in a clone they stand at its top level."""
+    installed = files("vllm_supervisor") / "templates"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "templates"

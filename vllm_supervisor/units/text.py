@@ -1,0 +1,100 @@
+"""Reading our own unit texts: whose they are, and whether a running process has what they say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vllm_supervisor.units.argv import digest
+
+RUN_VARIABLE = "SUPERVISED_RUN"
+_HEADER = re.compile(r"# Written by vllm-supervisor (?P<version>\S+) from (?P<source>.+)")
+_RUN = re.compile(rf"Environment={RUN_VARIABLE}=([0-9a-f]{{16}})")
+
+# Read by systemd itself whenever it acts; the process knows nothing of them, so a reload is enough. LogExtraFields= and
+# the rate limit do wait for the next start, but they describe a run and are no reason to end one. Everything that is
+# not named here is taken for the process's: to restart once too often is the safer mistake.
+MANAGER_SIDE = frozenset(
+    {
+        "After",
+        "Before",
+        "Description",
+        "ExecStartPost",
+        "ExecStartPre",
+        "KillMode",
+        "LogExtraFields",
+        "LogRateLimitBurst",
+        "LogRateLimitIntervalSec",
+        "NotifyAccess",
+        "OOMPolicy",
+        "Restart",
+        "RestartPreventExitStatus",
+        "RestartSec",
+        "StartLimitBurst",
+        "StartLimitIntervalSec",
+        "TimeoutStartFailureMode",
+        "TimeoutStartSec",
+        "TimeoutStopSec",
+        "WantedBy",
+        "Wants",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first line of a unit of ours says.
+
+    Attributes:
+        version: of this program when it wrote the unit.
+        source: the file that the service stands in.
+    """
+
+    version: str
+    source: str
+
+
+def header(text: str) -> Header | None:
+    """The header of a unit that this program wrote; None for any other text."""
+    found = _HEADER.fullmatch(text.partition("\n")[0])
+    return Header(found["version"], found["source"]) if found else None
+
+
+def run_hash(text: str) -> str | None:
+    """The mark that a process started from this unit carries in its environment; None in a unit without one."""
+    return next((found[1] for line in text.split("\n") if (found := _RUN.fullmatch(line))), None)
+
+
+def needs_restart(old: str, new: str) -> bool:
+    """Whether a process started from `old` must be restarted to have what `new` says."""
+    return process_side(old) != process_side(new)
+
+
+def process_side(text: str) -> list[tuple[str, str]]:
+    """The settings that a process gets at its start, in order, without the mark that is made from them."""
+    return [
+        (key, value)
+        for key, value in _settings(text)
+        if key not in MANAGER_SIDE and not _RUN.fullmatch(f"{key}={value}")
+    ]
+
+
+def process_hash(text: str) -> str:
+    """The mark for a unit: one digest over all its process-side settings."""
+    return digest("\n".join(f"{key}={value}" for key, value in process_side(text)))
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """Key and value of each setting; lines that end in a backslash are joined, comments are left out."""
+    pending = ""
+    for line in text.split("\n"):
+        if line.lstrip().startswith(("#", ";")):
+            continue
+        if line.endswith("\\"):
+            pending += line[:-1] + " "
+            continue
+        key, equals, value = (pending + line).partition("=")
+        pending = ""
+        if equals:
+            yield key.strip(), " ".join(value.split())
