@@ -43,6 +43,11 @@ def within(service: Service) -> Iterator[Complaint]:
             f"`{flag}` is given whole as well, and vLLM would keep only one of the two",
             f"put it inside the mapping of `{flag}`",
         )
+    for flag, value in service.arguments.items():
+        if isinstance(value, list) and any(isinstance(item, str) and item.startswith("-") for item in value):
+            yield Complaint(
+                service, ("arguments", flag), "vLLM would take an item that begins with a dash for a flag", ""
+            )
     yield from _gpus(service)
 
 

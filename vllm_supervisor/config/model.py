@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,9 @@ from vllm_supervisor.config import flags, secrets
 DEFAULT_PORT = 8000
 DEFAULT_USER = "vllm"
 DEFAULT_START_TIMEOUT_S = 5400  # an hour of loading, and half as much again
+# vLLM's default was 0.9 up to 0.20.1 and is 0.92 since; the lower one refuses nothing that a host may run.
+DEFAULT_UTILISATION = 0.9
+_MOST_GPUS = 256
 MAX_NAME = 48  # keeps `vllm-NAME.service` and the paths made of it far below the 255 bytes of a file name
 
 _UNIT_WORD = r"[a-z0-9][a-z0-9-]*"
@@ -131,23 +135,25 @@ def _credential(name: str) -> str:
 
 
 def _argument(value: object) -> object:
-    """Check what a flag is given: a switch, a number, a text, a list of those, or a mapping that becomes JSON."""
+    """What a flag is given: a switch, a text (a number becomes what was written), a list, or a mapping for JSON."""
     if isinstance(value, list):
         if not value:
             raise refuse("an empty list", "leave the flag out")
-        for item in value:
-            if item is None or isinstance(item, bool | list):
-                raise refuse("a list holds texts, numbers or mappings", "quote an item that is meant as text")
-            if str(item).startswith("-"):
-                raise refuse("vLLM would take an item that begins with a dash for a flag")
-            _argument(item)
-    elif isinstance(value, dict):
-        _one_line(json.dumps(value, ensure_ascii=False))
-    elif value is None:
+        return [_item(item) for item in value]
+    if value is None:
         raise refuse("it has no value", "write true for a switch")
-    else:
-        _one_line(str(value))
-    return value
+    if isinstance(value, bool):
+        return value
+    return _item(value)
+
+
+def _item(value: object) -> object:
+    if isinstance(value, dict):
+        _one_line(json.dumps(value, ensure_ascii=False))
+        return value
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise refuse("a list holds texts, numbers or mappings", "quote an item that is meant as text")
+    return _one_line(str(value))
 
 
 def _distinct(indices: tuple[int, ...]) -> tuple[int, ...]:
@@ -156,11 +162,13 @@ def _distinct(indices: tuple[int, ...]) -> tuple[int, ...]:
     return indices
 
 
-Gpus = Annotated[tuple[Annotated[StrictInt, Field(ge=0, le=255)], ...], Field(min_length=1), AfterValidator(_distinct)]
+Gpus = Annotated[
+    tuple[Annotated[StrictInt, Field(ge=0, lt=_MOST_GPUS)], ...], Field(min_length=1), AfterValidator(_distinct)
+]
 Argument = Annotated[
     Any,
     AfterValidator(_argument),
-    Field(json_schema_extra={"type": ["boolean", "number", "string", "array", "object"]}),
+    Field(json_schema_extra={"type": ["boolean", "number", "string", "array", "object", "null"]}),
 ]
 _FilePath = Annotated[
     Path,
@@ -252,19 +260,14 @@ class Service(Settings):
 
     @property
     def served_names(self) -> tuple[str, ...]:
-        """The names clients may ask for, the first one vLLM's own choice in answers."""
+        """The names clients may ask for; the first one is what vLLM calls the model in its answers."""
         given = self.arguments.get("served-model-name")
         names = given if isinstance(given, list) else [given] if given is not None else [self.model]
         return tuple(str(name) for name in names)
 
-    def number(self, flag: str, default: float) -> float:
-        """The value of a numeric flag of `arguments`, `default` where it is not given or not a plain number."""
-        value = self.arguments.get(flag)
-        return value if isinstance(value, int | float) and not isinstance(value, bool) else default
-
     @property
     def devices(self) -> tuple[int, ...]:
-        """The GPUs the service fills, as far as its flags tell; the first ones of the host where none are listed."""
+        """The GPUs it fills, as far as its flags tell; the first ones of the host where none are listed."""
         wanted = self.world_size
         return self.gpus[:wanted] if self.gpus is not None else tuple(range(wanted))
 
@@ -277,13 +280,18 @@ class Service(Settings):
         replicas = self.number("data-parallel-size-local", self.number("data-parallel-size", 1))
         if "data-parallel-rank" in self.arguments:  # one process of an external load balancer's set
             replicas = 1
-        return max(1, int(shards * replicas / max(1, self.number("nnodes", 1))))
+        return max(1, min(_MOST_GPUS, int(shards * replicas / max(1, self.number("nnodes", 1)))))
 
     @property
     def memory_share(self) -> float:
         """The part of each GPU's memory it takes, 0 to 1."""
         return self.number("gpu-memory-utilization", DEFAULT_UTILISATION)
 
-
-# vLLM's default was 0.9 up to 0.20.1 and is 0.92 since; the lower one never refuses what a host may run.
-DEFAULT_UTILISATION = 0.9
+    def number(self, flag: str, default: float) -> float:
+        """The value of a numeric flag of `arguments`; `default` where it is not given or not a plain finite number."""
+        value = self.arguments.get(flag)
+        try:
+            number = float(value) if isinstance(value, str) else default
+        except ValueError:
+            return default
+        return number if math.isfinite(number) else default

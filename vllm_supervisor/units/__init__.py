@@ -2,10 +2,11 @@
 
 from vllm_supervisor.units.argv import Cap, effective, fingerprint, serve_argv
 from vllm_supervisor.units.quoting import environment_assignment, exec_word
-from vllm_supervisor.units.render import Host, base_url, render, render_all, unit_name
-from vllm_supervisor.units.text import Header, header, needs_restart, run_hash
+from vllm_supervisor.units.render import Host, base_url, ordering, render, render_all, service_name, unit_name
+from vllm_supervisor.units.text import RUN_VARIABLE, Header, header, intact, needs_restart, run_hash
 
 __all__ = [
+    "RUN_VARIABLE",
     "Cap",
     "Header",
     "Host",
@@ -15,10 +16,13 @@ __all__ = [
     "exec_word",
     "fingerprint",
     "header",
+    "intact",
     "needs_restart",
+    "ordering",
     "render",
     "render_all",
     "run_hash",
     "serve_argv",
+    "service_name",
     "unit_name",
 ]

@@ -133,9 +133,7 @@ def _assigned(option: str, text: str) -> list[str]:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool | dict | list):
-        return json.dumps(value, ensure_ascii=False)
-    return str(value)  # a number says what the operator wrote
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def fingerprint(service: Service, vllm_version: str | None) -> str:

@@ -1,7 +1,7 @@
 """The one place that turns a text into what systemd reads back as that text.
 
-A unit's line is split into words with C-style escapes in either kind of quotes; then `%` starts a specifier, everywhere,
-and `$` a variable, in command lines only. See systemd.service(5) on command lines and systemd.exec(5) on `Environment=`.
+A line is split into words, with C-style escapes in either kind of quotes; then `%` starts a specifier, everywhere,
+and `$` a variable, in command lines only: systemd.service(5) on command lines, systemd.exec(5) on `Environment=`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import Path
 
 import jinja2
 
@@ -20,7 +17,7 @@ from vllm_supervisor.config.model import DEFAULT_USER
 from vllm_supervisor.units.argv import Cap, effective, serve_words
 from vllm_supervisor.units.argv import fingerprint as fingerprint_of
 from vllm_supervisor.units.quoting import comment, environment_assignment, exec_word, literal
-from vllm_supervisor.units.text import RUN_VARIABLE, process_hash
+from vllm_supervisor.units.text import RUN_PLACEHOLDER, marked
 
 FLOOR = 249  # the oldest systemd supported
 
@@ -35,7 +32,6 @@ _RESTART_MAX_S = 120
 _STOP_S = 30
 _SYSTEM_PATH = "/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _HOMES = re.compile(r"(?<![\w.])/(?:home|root|run/user)(?:/|$)")
-_UNMARKED = "0" * 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +52,11 @@ def unit_name(service_name: str) -> str:
     return f"vllm-{service_name}.service"
 
 
+def service_name(unit: str) -> str:
+    """The service of a unit; the inverse of `unit_name`."""
+    return unit.removeprefix("vllm-").removesuffix(".service")
+
+
 def render_all(
     services: Mapping[str, Service],
     caps: Mapping[str, Cap],
@@ -70,13 +71,20 @@ def render_all(
         host: where the units will run.
         vllm_versions: by service name; None, or no entry, where it is not known.
     """
-    texts = {}
+    texts, after = {}, ordering(services)
     for name in sorted(services):
-        service = services[name]
-        print_ = fingerprint_of(service, vllm_versions.get(name))
-        after = [unit_name(other) for other in sorted(services) if other < name and _share(service, services[other])]
-        texts[unit_name(name)] = render(service, caps.get(name), host, fingerprint=print_, after=after)
+        print_ = fingerprint_of(services[name], vllm_versions.get(name))
+        text = render(services[name], caps.get(name), host, fingerprint=print_, after=after[name])
+        texts[unit_name(name)] = text
     return texts
+
+
+def ordering(services: Mapping[str, Service]) -> dict[str, list[str]]:
+    """For each service by name, the units that must have started before its own does: those it shares a GPU with."""
+    return {
+        name: [unit_name(other) for other in sorted(services) if other < name and _share(service, services[other])]
+        for name, service in services.items()
+    }
 
 
 def _share(one: Service, other: Service) -> bool:
@@ -104,13 +112,13 @@ def render(service: Service, cap: Cap | None, host: Host, *, fingerprint: str, a
         credentials=[
             f"LoadCredential={name}:{literal(str(path))}" for name, path in sorted(service.credentials.items())
         ],
+        run=RUN_PLACEHOLDER,
         exec_start=_exec_start(service, cap),
         exec_start_post=_gate(service, host),
         log_fields=[f"LogExtraFields=VLLM_SUPERVISOR_{k}={v}" for k, v in _log_fields(service, cap, fingerprint)],
         protect_home="no" if _lives_in_a_home(service, host) else "yes",
     )
-    supported = _without_newer(text, host.systemd_version)
-    return supported.replace(f"{RUN_VARIABLE}={_UNMARKED}", f"{RUN_VARIABLE}={process_hash(supported)}")
+    return marked(_without_newer(text, host.systemd_version))
 
 
 def _without_newer(text: str, systemd_version: int) -> str:
@@ -182,7 +190,6 @@ def _environment(service: Service) -> dict[str, str]:
     variables |= service.environment
     if service.gpus is not None:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, service.gpus))
-    variables[RUN_VARIABLE] = _UNMARKED
     return variables
 
 
@@ -230,12 +237,10 @@ def _lives_in_a_home(service: Service, host: Host) -> bool:
 @cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(  # noqa: S701 - units are no HTML
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=jinja2.PackageLoader("vllm_supervisor"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    return environment.from_string(_templates().joinpath("service.j2").read_text(encoding="utf-8"))
-
-
-def _templates() -> Traversable:
-    """The templates inside the installed package; in a clone they stand at its top level."""
-    installed = files("vllm_supervisor") / "templates"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "templates"
+    return environment.get_template("service.j2")

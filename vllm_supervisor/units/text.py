@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from vllm_supervisor.units.argv import digest
 
-RUN_VARIABLE = "SUPERVISED_RUN"
+RUN_VARIABLE = "SUPERVISED_RUN"  # not VLLM_*: vLLM warns of variables of that kind which it does not know
+_UNMARKED = "0" * 16
+RUN_PLACEHOLDER = f"Environment={RUN_VARIABLE}={_UNMARKED}"
 _HEADER = re.compile(r"# Written by vllm-supervisor (?P<version>\S+) from (?P<source>.+)")
 _RUN = re.compile(rf"Environment={RUN_VARIABLE}=([0-9a-f]{{16}})")
 
@@ -66,12 +68,17 @@ def run_hash(text: str) -> str | None:
     return next((found[1] for line in text.split("\n") if (found := _RUN.fullmatch(line))), None)
 
 
+def intact(text: str) -> bool:
+    """Whether a unit of ours starts what it was written to start; False once somebody changed that by hand."""
+    return header(text) is not None and run_hash(text) == _process_hash(text)
+
+
 def needs_restart(old: str, new: str) -> bool:
     """Whether a process started from `old` must be restarted to have what `new` says."""
-    return process_side(old) != process_side(new)
+    return _process_side(old) != _process_side(new)
 
 
-def process_side(text: str) -> list[tuple[str, str]]:
+def _process_side(text: str) -> list[tuple[str, str]]:
     """The settings that a process gets at its start, in order, without the mark that is made from them."""
     return [
         (key, value)
@@ -80,9 +87,13 @@ def process_side(text: str) -> list[tuple[str, str]]:
     ]
 
 
-def process_hash(text: str) -> str:
-    """The mark for a unit: one digest over all its process-side settings."""
-    return digest("\n".join(f"{key}={value}" for key, value in process_side(text)))
+def marked(text: str) -> str:
+    """A fresh unit with its digest where `RUN_PLACEHOLDER` stands: over all settings that a process gets."""
+    return text.replace(RUN_PLACEHOLDER, RUN_PLACEHOLDER.replace(_UNMARKED, _process_hash(text)), 1)
+
+
+def _process_hash(text: str) -> str:
+    return digest("\n".join(f"{key}={value}" for key, value in _process_side(text)))
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
