@@ -208,7 +208,18 @@ class Sandbox:
 
     def command(self, argv: Sequence[str], *, user: str | None = None) -> list[str]:
         """The argument list that, run outside, runs `argv` inside."""
-        enter = ["nsenter", f"--target={self.pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--wd"]
+        enter = [
+            "nsenter",
+            f"--target={self.pid}",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--pid",
+            "--cgroup",
+            "--root",
+            "--wd",
+        ]
         become = ["setpriv", "--pdeathsig=KILL"]
         if user:
             become += [f"--reuid={user}", f"--regid={user}", "--init-groups"]
