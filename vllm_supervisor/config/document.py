@@ -84,10 +84,15 @@ class Node:
         return self.value
 
     def shown(self) -> str:
-        """The value for a message: JSON, numbers as written, shortened."""
-        if isinstance(self.value, WrittenInt | WrittenFloat):
-            return str(self.value)
-        text = json.dumps(self.plain(), ensure_ascii=False)
+        """The value for a message: numbers as written, shortened; not what is in a mapping, which may be a secret."""
+        if isinstance(self.value, tuple):
+            text = f"[{', '.join(item.shown() for item in self.value)}]"
+        elif isinstance(self.value, Mapping):
+            text = "{…}"
+        elif isinstance(self.value, WrittenInt | WrittenFloat):
+            text = str(self.value)
+        else:
+            text = json.dumps(self.value, ensure_ascii=False)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

@@ -16,19 +16,23 @@ from vllm_supervisor.config import secrets
 
 FLAG = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?:\.[A-Za-z0-9_]+)*")
 
-# Flag -> what to do instead. They have a key of their own, hold a secret, or take away what readiness rests on.
-REFUSED: Mapping[str, str] = {
-    "model": "set the service's `model:`",
-    "port": "set the service's `port:`",
-    "host": "set the service's `host:`",
-    "max-num-seqs": "set the service's `max_num_seqs:`",
-    "device-ids": "list the GPUs under the service's `gpus:`",
-    "api-key": secrets.API_KEY,
-    "hf-token": "give the token's file as `credentials: {HF_TOKEN: /path}`",
-    "uds": "serve on `host:` and `port:`: readiness and the canary request need them",
-    "grpc": "remove it: without HTTP nothing tells when the service is ready",
-    "headless": "remove it: a headless node answers no health check, so it would never count as ready",
-    "help": "remove it: vLLM would print its help and leave",
+_OWN_KEY = "it has a key of its own"
+_READABLE = "every user of the host can read a secret on a command line"
+_NO_HTTP = "without HTTP on a port nothing can tell when the service is ready"
+
+# Flag -> why it may not be given, and what to do instead.
+REFUSED: Mapping[str, tuple[str, str]] = {
+    "model": (_OWN_KEY, "set the service's `model:`"),
+    "port": (_OWN_KEY, "set the service's `port:`"),
+    "host": (_OWN_KEY, "set the service's `host:`"),
+    "max-num-seqs": (_OWN_KEY, "set the service's `max_num_seqs:`"),
+    "device-ids": (_OWN_KEY, "list the GPUs under the service's `gpus:`"),
+    "api-key": (_READABLE, secrets.API_KEY),
+    "hf-token": (_READABLE, "give the token's file as `credentials: {HF_TOKEN: /path}`"),
+    "uds": (_NO_HTTP, "serve on `host:` and `port:`"),
+    "grpc": (_NO_HTTP, "remove it"),
+    "headless": (_NO_HTTP, "remove it: nodes that serve nothing by themselves cannot be run here"),
+    "help": ("vLLM would print its help and leave", "remove it"),
 }
 # Flags whose value is read here; an abbreviation of one would be overlooked.
 READ = frozenset(
@@ -89,7 +93,7 @@ def complaint(key: str) -> tuple[str, str] | None:
     bare = key.lstrip("-").partition("=")[0].strip()
     flag = normal(bare).partition(".")[0]
     if flag in REFUSED:
-        return "the tool sets this flag, or cannot work with it", REFUSED[flag]
+        return REFUSED[flag]
     if bare in SHORT:
         return "a short option of vLLM", f"write `{SHORT[bare]}`"
     if key != bare:
@@ -98,14 +102,18 @@ def complaint(key: str) -> tuple[str, str] | None:
         return "not the name of a flag", "write it as `vllm serve --help` does, without the dashes"
     if flag.startswith("no-"):
         return "a switch that is off is written as false", f"write `{flag.removeprefix('no-')}: false`"
+    if secrets.is_secret(flag.replace("-", "_")):
+        return _READABLE, "give vLLM a file of root's that holds it, loaded under `credentials:`"
     if whole := _abbreviated(flag):
-        return f"vLLM would take it for an abbreviation of `{whole}`", REFUSED.get(whole) or f"write `{whole}`"
+        _, hint = REFUSED.get(whole, ("", f"write `{whole}`"))
+        return f"vLLM may take it for an abbreviation of `{whole}`", hint
     return None
 
 
 def holds_secret(key: str) -> bool:
-    """Whether the value of that flag must not be repeated in a message."""
-    return normal(key.lstrip("-")) in ("api-key", "hf-token")
+    """Whether what was written there must not be repeated in a message."""
+    flag = normal(key.lstrip("-"))
+    return flag.startswith(("api-k", "hf-t")) or secrets.is_secret(flag.replace("-", "_"))
 
 
 def _abbreviated(flag: str) -> str | None:

@@ -53,7 +53,8 @@ class Merged:
         for end in range(len(path), 0, -1):
             if origin := self.origins.get(path[:end]):
                 source, written, node = origin
-                shown = "(not shown)" if secret else node.shown()
+                # A list where the mapping of variables should be is docker's way to write NAME=SECRET.
+                shown = "(not shown)" if secret or path == ("environment",) else node.shown()
                 return source.problem((*written, *path[end:]), node, message, hint, shown)
         return entry.problem(path, None, message, hint)
 
@@ -104,9 +105,8 @@ def _children(
     for written, node in children.items():
         name = flags.normal(written) if key == "arguments" else written
         if name in seen:
-            hint = "keep one of them"
             message = f"the same flag as `{seen[name]}`, which is given too"
-            merged.problems.append(source.problem((key, written), node, message, hint, node.shown()))
+            merged.problems.append(source.problem((key, written), node, message, "keep one of them"))
         else:
             seen[name] = written
             yield name, written, node

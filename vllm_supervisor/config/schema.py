@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from vllm_supervisor.config.model import MAX_NAME, Settings
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema
+
+from vllm_supervisor.config.model import Settings
+from vllm_supervisor.config.values import SERVICE_NAMES
+
+_SETTINGS = "#/$defs/Settings"
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """A title made of a key's name tells an editor's user nothing."""
+
+    def field_title_should_be_set(self, schema: CoreSchema) -> bool:  # noqa: ARG002 - pydantic's signature
+        """Never."""
+        return False
 
 
 def json_schema() -> dict[str, object]:
     """The schema of `config.yaml`; a file under conf.d is the same without `defaults`.
 
-    It knows keys, types and bounds. What takes two values to see (ports, GPU memory) only `load` tells.
+    It knows keys, types, patterns and bounds. What takes two values to see (ports, GPU memory) only `load` tells.
     """
-    settings = Settings.model_json_schema()
+    settings = Settings.model_json_schema(schema_generator=_WithoutTitles)
     definitions = settings.pop("$defs")
-    properties = settings["properties"]
+    required = settings.pop("required")
+    required.remove("executable")  # it is nearly always among the defaults
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "vllm-supervisor configuration",
@@ -21,28 +36,14 @@ def json_schema() -> dict[str, object]:
         "properties": {
             "defaults": {
                 "description": "Values that hold for every service unless it sets its own; mappings are merged.",
-                "type": ["object", "null"],
-                "additionalProperties": False,
-                "properties": properties,
+                "anyOf": [{"$ref": _SETTINGS}, {"type": "null"}],
             },
             "services": {
                 "description": "The services by name; NAME becomes the unit vllm-NAME.service.",
                 "type": ["object", "null"],
-                "propertyNames": {
-                    "pattern": f"^[a-z0-9][a-z0-9-]{{0,{MAX_NAME - 1}}}$",
-                    "not": {"const": "supervisor"},
-                },
-                "additionalProperties": {"$ref": "#/$defs/Service"},
+                "propertyNames": SERVICE_NAMES,
+                "additionalProperties": {"$ref": _SETTINGS, "required": required},
             },
         },
-        "$defs": {
-            **definitions,
-            "Service": {
-                "description": settings["description"],
-                "type": "object",
-                "additionalProperties": False,
-                "properties": properties,
-                "required": ["model"],
-            },
-        },
+        "$defs": {**definitions, "Settings": settings},
     }

@@ -19,9 +19,14 @@ _UNREAD: Mapping[str, str] = {
 }
 
 
+def is_secret(name: str) -> bool:
+    """Whether what has that name, written with underscores, is a secret."""
+    return name not in _HARMLESS and _SECRET.fullmatch(name) is not None
+
+
 def way_out(variable: str) -> str | None:
     """Where the secret in a variable of that name belongs; None if the name is no secret's."""
-    if variable in _HARMLESS or not _SECRET.fullmatch(variable):
+    if not is_secret(variable):
         return None
     if variable in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         return "give its file as `credentials: {HF_TOKEN: /path}`"

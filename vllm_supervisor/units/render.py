@@ -116,7 +116,7 @@ def render(service: Service, cap: Cap | None, host: Host, *, fingerprint: str, a
         exec_start=_exec_start(service, cap),
         exec_start_post=_gate(service, host),
         log_fields=[f"LogExtraFields=VLLM_SUPERVISOR_{k}={v}" for k, v in _log_fields(service, cap, fingerprint)],
-        protect_home="no" if _lives_in_a_home(service, host) else "yes",
+        protect_home="no" if _lives_in_a_home(service, host) else "read-only",
     )
     return marked(_without_newer(text, host.systemd_version))
 
