@@ -1,0 +1,11 @@
+"""Every way a start of vLLM is known to fail, one row each.
+
+Add a failure by adding a row with its samples, and its log under `tests/corpus/<id>/`.
+"""
+
+from __future__ import annotations
+
+from vllm_supervisor.diagnosis.rows import memory, running
+from vllm_supervisor.diagnosis.rule import Catalogue
+
+CATALOGUE = Catalogue((*memory.RULES, *running.RULES))

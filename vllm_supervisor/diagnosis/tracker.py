@@ -1,0 +1,420 @@
+"""One run of a unit, line by line: where it is, what went wrong, and which of the things that went wrong was first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from vllm_supervisor.diagnosis import markers
+from vllm_supervisor.diagnosis.gate import worth_reading
+from vllm_supervisor.diagnosis.model import (
+    NO_NUMBERS,
+    QUOTE_LIMIT,
+    Act,
+    Diagnosis,
+    Finding,
+    Lifecycle,
+    LifecycleKind,
+    Phase,
+    Rank,
+)
+from vllm_supervisor.diagnosis.normalise import Line, lines, quote, raised
+from vllm_supervisor.diagnosis.rows import CATALOGUE
+from vllm_supervisor.diagnosis.rule import Catalogue, Effect, Rule, When
+from vllm_supervisor.diagnosis.settings import Settings
+
+UNKNOWN = "unknown"
+STOPPED = "stopped"
+
+_PROCESSES_LIMIT = 256  # tracebacks open at once; a node has 8 to 16 ranks
+_FRAMES_LIMIT = 512  # of one traceback; the deepest real one, through inductor, has about 120
+_FINDINGS_LIMIT = 64
+
+_FRAME = re.compile(r'\s{0,40}File "(?:[^"\n]{0,4096}/)?([^"/\n]{1,255})", line \d{1,9}, in (\S{1,200})')
+_CALL = re.compile(r"\bself\.(?:model_runner\.|worker\.)?(\w{1,60})\(")
+_TRACEBACK = "Traceback (most recent call last):"
+_VALIDATION = re.compile(r"\d{1,4} validation errors? for ")
+_DETAIL = re.compile(r"\s{1,8}(?:Value error, |Assertion failed, )?(?P<message>.{1,2000}?)(?: \[type=|$)", re.DOTALL)
+# The same for every cause, or from Python on its way out: no use as the line that tells.
+_NOISE = re.compile(
+    r"Engine core initialization failed\.|WorkerProc initialization failed|EngineCore failed to start|"
+    r"WorkerProc (?:failed to start|hit an exception)|.{0,300}resource_tracker|nanobind:|Process \S{1,64}:$|"
+    r"(?:The above exception was the direct cause|During handling of the above exception)"
+)
+_PROFILE_FRAMES = frozenset({"profile_run", "determine_available_memory"})
+_KEEPS_GOING = frozenset({Phase.GRAPH_CAPTURE, Phase.WARM_UP})
+_ORDER = {phase: number for number, phase in enumerate(Phase)}
+_FALL_BACK_ADVICE = "read the lines before the one quoted; the rules do not know this failure"
+
+
+class _Trace:
+    """The traceback a process is printing: the functions in it, and whether it is open."""
+
+    __slots__ = ("frames", "is_open", "validating")
+
+    def __init__(self) -> None:
+        self.frames: set[str] = set()
+        self.is_open = False
+        self.validating = ""  # the header of pydantic's report, while its details follow
+
+    def begin(self) -> None:
+        self.frames.clear()
+        self.is_open, self.validating = True, ""
+
+    def add(self, file: str, function: str) -> None:
+        if not self.is_open and self.frames:
+            self.frames.clear()  # a traceback whose first line was lost
+        self.is_open = True
+        if len(self.frames) < _FRAMES_LIMIT:
+            self.frames.add(function)
+            self.frames.add(f"{file}:{function}")
+
+    def calls(self, source: str) -> None:
+        """The source line under a frame names what it called: all there is of a function that has no frame itself."""
+        if len(self.frames) < _FRAMES_LIMIT:
+            self.frames.update(_CALL.findall(source, 0, 200))
+
+    def close(self) -> frozenset[str]:
+        frames, self.frames, self.is_open = frozenset(self.frames), set(), False
+        return frames
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    finding: Finding
+    rule: Rule
+    while_serving: bool
+
+
+class Tracker:
+    """What is known of one run. Pure: lines and events go in, the verdict can be asked for at any time.
+
+    Evidence counts before the run was ready and before somebody asked it to stop; while it serves, only what ends the
+    engine counts, and never calls for a change. Nothing is raised, whatever the input; memory is bounded.
+
+    Args:
+        stamped: `max_num_seqs` the unit was rendered with, as its log lines are stamped; None when vLLM's default
+            applied or the lines bear no stamp.
+        catalogue: the rules.
+    """
+
+    def __init__(self, *, stamped: int | None = None, catalogue: Catalogue = CATALOGUE) -> None:
+        self.phase = Phase.STARTING
+        self.ready = False
+        self.stop_requested = False
+        self.gated = False
+        """True when systemd says "started" only once the service answers, as the units rendered here do."""
+        self.vllm_version = ""
+        self._catalogue = catalogue
+        self._settings = Settings(stamped)
+        self._shards = ""
+        self._told: dict[str, float] = {}
+        self._lines = 0
+        self._passed_over: bytes | str = b""
+        self._traces: dict[tuple[str, str], _Trace] = {}
+        self._found: dict[str, _Found] = {}
+        self._last_error: Finding | None = None
+        self._exit: Lifecycle | None = None
+        self._over = self._at_end = self._signalled = False
+        self._lost = self._begun = self._headless = False
+
+    # -- what goes in ------------------------------------------------------------------------------------------------
+
+    def line(self, message: bytes | str, *, process: str = "") -> Finding | None:
+        """Take one line.
+
+        Args:
+            message: as it was written; any bytes.
+            process: what tells its writer from the others (`_PID` as text); "" when only the line's prefix tells.
+
+        Returns:
+            What it means, if it says something new.
+        """
+        self._lines += 1
+        if not worth_reading(message):
+            self._passed_over = message
+            return None
+        if self.stop_requested:
+            return None
+        new = None
+        for each in lines(message):
+            new = self._take(each, process) or new
+        return new
+
+    def lifecycle(self, event: Lifecycle) -> Finding | None:
+        """Take what systemd said about the unit in this run. Returns what it means, if it says something new."""
+        match event.kind:
+            case LifecycleKind.STARTING:
+                self._begun = True
+            case LifecycleKind.STARTED if self.gated or self.phase is not Phase.STARTING:
+                self._become_ready()
+            case LifecycleKind.STOPPING:
+                self.stop_requested = True
+                self.phase = Phase.STOPPING
+            case LifecycleKind.SUPPRESSED:
+                self._lost = True
+            case LifecycleKind.EXITED | LifecycleKind.FAILED | LifecycleKind.OOM_KILL:
+                return self._ended(event)
+        return None
+
+    def stamp(self, max_num_seqs: int) -> None:
+        """Take the value the unit was rendered with, as its lines are stamped with it."""
+        self._settings.stamped = max_num_seqs
+
+    def end(self) -> None:
+        """No more lines will come: the log ends here."""
+        self._at_end = True
+
+    # -- what comes out ----------------------------------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """True when systemd said that the run is over."""
+        return self._exit is not None
+
+    @property
+    def max_num_seqs(self) -> int | None:
+        """What was in effect, as far as the unit's stamp, vLLM's arguments or its default rule tell."""
+        return self._settings.effective(self.vllm_version, None)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the lines meant, in their order, each rule once."""
+        return tuple(found.finding for found in self._found.values())
+
+    @property
+    def evidence_complete(self) -> bool:
+        """False when lines are known or feared to be missing: dropped by journald, rotated away, or cut off."""
+        cut_off = (self._at_end or self.ended) and any(trace.is_open for trace in self._traces.values())
+        silent = self.ended and not self.ready and not self.stop_requested and self._last_error is None
+        rotated = self._headless or (self.ended and not self._begun)
+        return not (self._lost or cut_off or rotated or (silent and not self._found))
+
+    @property
+    def progress(self) -> str:
+        """Where the start is, for people: `loading weights 45 % (56/125 shards)`."""
+        if self.phase is Phase.LOADING:
+            return f"loading weights{self._shards}"
+        return {
+            Phase.STARTING: "starting",
+            Phase.PROFILING: "profiling memory",
+            Phase.KV_CACHE: "creating the KV cache",
+            Phase.GRAPH_CAPTURE: "capturing CUDA graphs",
+            Phase.WARM_UP: "warming up",
+            Phase.READY: "ready",
+            Phase.STOPPING: "stopping",
+        }[self.phase]
+
+    def diagnosis(self) -> Diagnosis | None:
+        """Why the run failed; None while nothing says that it did.
+
+        A run that somebody stopped before it was ready is "stopped", unless it had failed before that.
+        """
+        best = max(self._found.values(), key=lambda found: found.rule.rank, default=None)
+        if self.ready:
+            return self._while_serving(best)
+        if best is not None and best.rule.rank >= Rank.GENERAL:
+            return self._verdict(best)
+        if self.stop_requested or self._signalled:
+            return self._other(STOPPED, Act.NONE, "stopped before it was ready", "nothing to do")
+        if not (self.ended or self._over or self._at_end):
+            return None
+        if best is not None and best.rule.rank is Rank.CONSEQUENCE:
+            return self._verdict(best)
+        if self._last_error is None and not self.ended:
+            return None
+        return self._unknown()
+
+    # -- one line ----------------------------------------------------------------------------------------------------
+
+    def _take(self, line: Line, process: str) -> Finding | None:
+        if line.level and not line.is_error:
+            self._mark(line.text)
+            return None
+        text = line.text
+        if not line.level and self._mark(text):
+            return None
+        trace = self._trace(process, line.pid)
+        if frame := _FRAME.match(text):
+            self._headless |= self._lines == 1
+            trace.add(frame[1], frame[2])
+            return None
+        if text.startswith(_TRACEBACK):
+            trace.begin()
+            return None
+        if not text or text[0] in " \t":
+            if trace.is_open:
+                trace.calls(text)
+            return self._detail(line, trace) if trace.validating else None
+        return self._said(line, trace)
+
+    def _trace(self, process: str, pid: str) -> _Trace:
+        key = (process, pid)
+        trace = self._traces.get(key)
+        if trace is None:
+            if len(self._traces) >= _PROCESSES_LIMIT:
+                del self._traces[next(iter(self._traces))]
+            trace = self._traces[key] = _Trace()
+        return trace
+
+    def _said(self, line: Line, trace: _Trace) -> Finding | None:
+        """A line that is no part of a traceback's inside."""
+        error = raised(line.text, in_traceback=trace.is_open)
+        if error is None:
+            return self._judge(line, line.text, "", frozenset())
+        frames = trace.close()
+        if error.relayed:
+            frames = frozenset()  # how the engine learned of it, not how it came about
+        trace.validating = line.text if error.kind == "ValidationError" and _VALIDATION.match(error.message) else ""
+        return self._judge(line, error.message, None if error.relayed else error.kind, frames)
+
+    def _detail(self, line: Line, trace: _Trace) -> Finding | None:
+        """One of the lines under `ValidationError: 1 validation error for X`."""
+        detail = _DETAIL.match(line.text)
+        if detail is None:
+            return None
+        header, trace.validating = trace.validating, ""
+        told = replace(line, text=f"{header.rpartition(': ')[2]}: {line.text.strip()}")
+        return self._judge(told, detail["message"], "ValidationError", frozenset())
+
+    def _judge(self, line: Line, message: str, kind: str | None, frames: frozenset[str]) -> Finding | None:
+        if self.ready and self._signalled:
+            return None  # an engine that is being shut down complains as a dead one does
+        when = When.SERVING if self.ready else When.STARTING
+        is_evidence = line.is_error or kind != ""
+        for rule in self._catalogue.candidates(message, kind):
+            if rule.when not in (when, When.ANY) or not (is_evidence or rule.bare):
+                continue
+            numbers = rule.read(message, kind, frames)
+            if numbers is not None:
+                earlier = {name: self._told[name] for name in rule.context if name in self._told}
+                return self._note(rule, line, {**earlier, **numbers}, frames)
+        if is_evidence and not _NOISE.match(message):
+            self._last_error = self._finding(UNKNOWN, self.phase, line, NO_NUMBERS)
+        return None
+
+    def _note(self, rule: Rule, line: Line, numbers: Mapping[str, float], frames: frozenset[str]) -> Finding | None:
+        if rule.effect is Effect.NOT_READY:
+            self.ready = False
+        elif rule.effect is Effect.START_FAILED:
+            self._over = True
+        elif rule.effect is Effect.SIGNALLED:
+            self._over = self._signalled = True
+        phase = self._phase_of(rule, frames)
+        return self._add(rule, self._finding(rule.id, phase, line, numbers))
+
+    def _add(self, rule: Rule, finding: Finding) -> Finding | None:
+        if rule.id in self._found or len(self._found) >= _FINDINGS_LIMIT:
+            return None
+        self._found[rule.id] = _Found(finding, rule, self.ready)
+        return finding
+
+    def _finding(self, rule_id: str, phase: Phase, line: Line, numbers: Mapping[str, float]) -> Finding:
+        return Finding(rule_id, phase, quote(line.text, QUOTE_LIMIT), numbers, line.process, self._lines)
+
+    def _phase_of(self, rule: Rule, frames: frozenset[str]) -> Phase:
+        """A warm-up happens twice, while profiling and once the KV cache is there: frames tell, else the markers."""
+        if rule.phase is not Phase.WARM_UP:
+            return rule.phase or self.phase
+        if frames & _PROFILE_FRAMES or self.phase in (Phase.LOADING, Phase.PROFILING):
+            return Phase.PROFILING
+        return Phase.WARM_UP
+
+    # -- markers -----------------------------------------------------------------------------------------------------
+
+    def _mark(self, text: str) -> bool:
+        """Follow the start; True when the line is a marker."""
+        found = markers.find(text)
+        if found is None:
+            return False
+        marker, told = found
+        for name, value in told.items():
+            if name == "version":
+                self.vllm_version = value
+            else:
+                self._told[name] = float(value)
+        self._begun |= marker.starts
+        self._settings.read(text)
+        if text.startswith("[shutdown]"):
+            self._signalled = True
+        if shards := markers.SHARDS.match(text):
+            self._shards = f" {shards[1]} % ({shards[2]}/{shards[3]} shards)"
+        if marker.phase is Phase.READY:
+            self._become_ready()
+        elif marker.phase is not None and not self.ready:
+            self._advance(marker.phase)
+        return True
+
+    def _advance(self, phase: Phase) -> None:
+        """Ranks repeat each other's markers: the phase goes forward, only capture and warm-up come in either order."""
+        if _ORDER[phase] > _ORDER[self.phase] or (phase in _KEEPS_GOING and self.phase in _KEEPS_GOING):
+            self.phase = phase
+
+    def _become_ready(self) -> None:
+        if not self.stop_requested:
+            self.ready, self.phase = True, Phase.READY
+
+    # -- systemd -----------------------------------------------------------------------------------------------------
+
+    def _ended(self, event: Lifecycle) -> Finding | None:
+        if event.kind is not LifecycleKind.OOM_KILL and event.command in ("", "ExecStart"):
+            self._exit = self._exit or event
+        if self.stop_requested:
+            return None
+        told = describe(event)
+        for rule in self._catalogue.candidates(told, "systemd"):
+            if rule.exceptions == _SYSTEMD and (numbers := rule.read(told, "systemd", frozenset())) is not None:
+                finding = Finding(rule.id, rule.phase or self.phase, quote(event.text or told, QUOTE_LIMIT), numbers)
+                return self._add(rule, finding)
+        return None
+
+    # -- the verdict -------------------------------------------------------------------------------------------------
+
+    def _verdict(self, found: _Found) -> Diagnosis:
+        rule, finding = found.rule, found.finding
+        tried = bound = None
+        if rule.act in (Act.LOWER, Act.SET):
+            tried = self._settings.tried(finding.numbers, self.vllm_version)
+            fits = finding.numbers.get("fits_seqs")
+            bound = None if fits is None else int(fits)
+        return Diagnosis(
+            rule=rule.id,
+            act=rule.act,
+            phase=finding.phase,
+            finding=finding,
+            ready_before=found.while_serving,
+            tried=tried,
+            bound=bound,
+            certain=rule.certain or self.ended or self._over,
+            advice=rule.advise(finding.numbers),
+        )
+
+    def _while_serving(self, best: _Found | None) -> Diagnosis | None:
+        if self.stop_requested or best is None:
+            return None
+        failed = self._exit is not None and (self._exit.exit_status != 0 or self._exit.kind is LifecycleKind.FAILED)
+        if not failed and not any(found.rule.effect is Effect.ENGINE_DEAD for found in self._found.values()):
+            return None
+        return replace(self._verdict(best), ready_before=True)
+
+    def _unknown(self) -> Diagnosis:
+        return self._other(UNKNOWN, Act.REPORT, f"died while {self.progress}, and no rule matched", _FALL_BACK_ADVICE)
+
+    def _other(self, rule_id: str, act: Act, what: str, advice: str) -> Diagnosis:
+        finding = self._last_error if act is Act.REPORT else None
+        if finding is None:
+            text = self._exit.text if self._exit is not None else ""
+            finding = Finding(rule_id, self.phase, quote(text or what, QUOTE_LIMIT))
+        return Diagnosis(rule_id, act, finding.phase, finding, False, None, None, True, f"{what}: {advice}")
+
+
+_SYSTEMD = frozenset({"systemd"})
+
+
+def describe(event: Lifecycle) -> str:
+    """A lifecycle event as the text that rules about systemd match."""
+    if event.kind is LifecycleKind.EXITED:
+        status = "" if event.exit_status is None else f" status={event.exit_status}"
+        return f"exited {event.command or 'ExecStart'} code={event.exit_code}{status}"
+    return f"{event.kind.value.replace('-', '_')} result={event.result}"
