@@ -162,23 +162,8 @@ def test_rate_limit_of_a_unit(box: Sandbox, limit: dict[str, str], *, complete: 
     arrived = int(box.run(["sh", "-c", count], check=True).stdout)
 
     assert (arrived == LINES) is complete
-
-
-def test_journald_tells_of_lost_lines_only_with_the_next_line_it_takes(box: Sandbox) -> None:
-    """So a run that dies within the interval has lost lines and no word about it."""
-    unit(box, "flood", ExecStart="/usr/bin/seq 5000", LogRateLimitIntervalSec="1s", LogRateLimitBurst="100")
-
-    # The burst is multiplied by up to 6 where the disk has room.
-    def told() -> list[str]:
-        suppressed = box.journal("MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e")
-        return [entry["MESSAGE"].split(" messages")[0] for entry in suppressed]
-
-    box.run(["systemctl", "start", "--wait", "flood"], check=True)
-    assert told() == []
-    time.sleep(1.1)
-    assert told() == []
-    box.run(["systemctl", "start", "--wait", "flood"], check=True)
-    assert len(told()) == 1
+    # No word of a loss either: journald tells with the unit's next line after the interval, and not even then always.
+    assert box.journal("MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e") == []
 
 
 @pytest.mark.parametrize(
