@@ -11,7 +11,7 @@ import pytest
 CLONE = Path(__file__).resolve().parents[1]
 PROGRAMS = Path(sys.prefix, "bin")
 MODULE = [sys.executable, "-m"]
-SHELL_SCRIPTS = ["dev", ".ci/run"]
+SHELL_SCRIPTS = ["dev", ".ci/run", "packaging/fresh-machine"]
 
 
 def complaints(command: list[str]) -> str:
