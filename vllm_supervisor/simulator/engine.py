@@ -11,6 +11,7 @@ from typing import Any
 from vllm_supervisor.simulator import failures, memory
 from vllm_supervisor.simulator.executor import Executor, InProcess, Workers, initialization_failed
 from vllm_supervisor.simulator.failures import VllmError
+from vllm_supervisor.simulator.flags import version
 from vllm_supervisor.simulator.processes import Terminated
 from vllm_supervisor.simulator.start import Start
 
@@ -77,7 +78,9 @@ class Engine:
         if layout.kv_cache <= 0 or fault == "kv-none":
             raise failures.no_kv_cache()
         if tokens < service.max_model_len or fault == "context-too-long":
-            raise failures.context_too_long(layout, service.max_model_len, min(tokens, service.max_model_len // 2))
+            fits = min(tokens, service.max_model_len // 2)
+            owner = "model's" if version(self._start.settings.vllm_version) >= (0, 22, 1) else "models's"
+            raise failures.context_too_long(layout, service.max_model_len, fits, possessive=owner)
         self._log.write(
             "kv-cache",
             kv_cache_tokens=tokens,

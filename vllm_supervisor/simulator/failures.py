@@ -27,7 +27,7 @@ from typing import NamedTuple
 from vllm_supervisor.simulator import memory
 from vllm_supervisor.simulator.wording import Wording, chained
 
-NAMES = (
+FAULTS = (
     "bad-path", "no-gpu", "free-memory", "load-oom", "unknown-error", "profile-oom", "memory-profiling", "kv-none",
     "context-too-long", "kv-oom", "mamba", "graph-oom", "ninja-missing", "illegal-access", "engine-timeout",
 )  # fmt: skip
@@ -77,7 +77,7 @@ def out_of_memory(frames: Sequence[str], layout: memory.Layout, asked: int, free
 
 def no_gpu() -> VllmError:
     """Torch finds no device."""
-    return VllmError(("device",), "RuntimeError: No CUDA GPUs are available")
+    return VllmError(("no-device",), "RuntimeError: No CUDA GPUs are available")
 
 
 def free_memory(layout: memory.Layout, utilization: float, *, gpu: int, names_device: bool) -> VllmError:
@@ -115,12 +115,12 @@ def no_kv_cache() -> VllmError:
     )
 
 
-def context_too_long(layout: memory.Layout, max_model_len: int, tokens: int) -> VllmError:
-    """The KV cache holds `tokens`, fewer than one request of full length needs."""
+def context_too_long(layout: memory.Layout, max_model_len: int, tokens: int, *, possessive: str) -> VllmError:
+    """The KV cache holds `tokens`, fewer than one request of full length needs; older releases write "models's"."""
     per_token = layout.card.kv_per_token / memory.GIB
     return VllmError(
         ("core-check",),
-        f"ValueError: To serve at least one request with the model's max seq len ({max_model_len}), "
+        f"ValueError: To serve at least one request with the {possessive} max seq len ({max_model_len}), "
         f"({max_model_len * per_token:.2f} GiB KV cache is needed, which is larger than the available KV cache memory "
         f"({tokens * per_token:.2f} GiB). Based on the available memory, the estimated maximum model length is "
         f"{tokens}. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the "

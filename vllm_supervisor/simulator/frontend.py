@@ -31,10 +31,11 @@ from vllm_supervisor.simulator.start import Start, plan
 from vllm_supervisor.simulator.wording import Wording
 
 _BACKLOG = 2048  # uvicorn's
-_LEAKED = """\
-/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 2 leaked \
-shared_memory objects to clean up at shutdown
-  warnings.warn('resource_tracker: There appear to be %d '"""
+_LEAKED = (
+    "/usr/lib/python3.12/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 2 "
+    "leaked shared_memory objects to clean up at shutdown\n"
+    "  warnings.warn('resource_tracker: There appear to be %d '"
+)
 
 
 class Frontend:
@@ -69,7 +70,7 @@ class Frontend:
     def _introduce(self) -> None:
         service = self._service
         self._log.write("banner", version=self._settings.vllm_version, model=service.model)
-        self._log.write("arguments", arguments=service.arguments)
+        self._log.write("arguments", model=service.model, arguments=service.arguments)
 
     def _bind(self) -> socket.socket | None:
         """Take the port without listening yet, so that a clash shows before the model is loaded."""
@@ -162,10 +163,12 @@ class Frontend:
         raise SystemExit(130)
 
     def _kill_engine(self) -> None:
-        for pid in (self._engine, *self._workers):
-            with suppress(ProcessLookupError):
+        """Leave nothing behind, as far as the engine has told what there is."""
+        with suppress(ProcessLookupError, ChildProcessError):
+            for pid in (*self._workers, self._engine):
                 if pid:
                     os.kill(pid, signal.SIGKILL)
+            os.waitpid(self._engine, 0)
 
     def _serve(self, start: Start, listener: socket.socket, report: int) -> int:
         api = Api(start, self._log)

@@ -20,6 +20,7 @@ from vllm_supervisor.simulator.web import Connection
 
 _ENGINE_GRACE_S = 1.0  # what the engine gets to stop by itself
 _NOTICE_S = 0.5  # between the death of the engine and the end of the server
+_SIGNALS_LAND_S = 0.05  # a stop of the whole group reaches this process within this
 _ENGINE_DEAD = (
     "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root "
     "cause."
@@ -54,6 +55,10 @@ class Server:
                     self._stop()
                     return 0
                 if key.fd == report:
+                    time.sleep(_SIGNALS_LAND_S)
+                    if signals.take():
+                        self._stop()
+                        return 0
                     self._hear(report)
                 elif key.fileobj is listener:
                     self._accept(listener)

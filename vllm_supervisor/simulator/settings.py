@@ -18,7 +18,7 @@ Every variable begins with `SIM_`; all of them are optional, and without any the
 | `SIM_MODEL_LEN` | 131072 | the model's own context, used when `--max-model-len` is not given |
 | `SIM_SHARDS` | 8 | checkpoint shards |
 | `SIM_START_S` | 3 | seconds a whole start takes, two thirds of it in the shards |
-| `SIM_FAULT` | none | a failure other than the sampler's, see `faults.py`; `@FILE` reads the name at each start |
+| `SIM_FAULT` | none | a failure other than the sampler's, see `failures.py`; `@FILE` reads the name at each start |
 | `SIM_FLOOD` | 0 | lines rank 0 prints just before the warm-up's error |
 | `SIM_READY_TIMEOUT_S` | 600 | how long the main process waits for a dead engine after a stop it swallowed |
 | `SIM_IGNORE_TERM` | 0 | 1: no process reacts to SIGTERM |
@@ -34,6 +34,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from vllm_supervisor.simulator.failures import FAULTS
 
 
 class SettingsError(ValueError):
@@ -108,7 +110,11 @@ def _switch(text: str) -> bool:
 
 
 def _fault(text: str) -> str:
-    return Path(text[1:]).read_text(encoding="utf-8").strip() if text.startswith("@") else text
+    fault = Path(text[1:]).read_text(encoding="utf-8").strip() if text.startswith("@") else text
+    name, colon, count = fault.partition(":")
+    if (name and name not in FAULTS) or bool(colon) != (name == "mamba") or not (count.isdecimal() or not colon):
+        raise ValueError(f"{fault} is no failure it knows")
+    return fault
 
 
 _READERS: dict[str, Callable[[str], Any]] = {

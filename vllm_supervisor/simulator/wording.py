@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+_NEWEST = "0.32.0"
 _SITE = "/opt/vllm/lib/python3.12/site-packages/"
 _PLACES = {"python/": "/usr/lib/python3.12/", "bin/": "/opt/vllm/bin/"}
 
@@ -28,22 +29,21 @@ class LogLine(NamedTuple):
 
 
 class Wording:
-    """The lines and frames of one release."""
+    """The lines and frames of one release.
 
-    def __init__(self, text: str) -> None:
+    Args:
+        text: its file.
+        newest: the file of the newest known release, for the sections of frames that `text` lacks: those of failures
+            that were not seen in the older one. Function names, which recognizers go by, are the same there.
+    """
+
+    def __init__(self, text: str, newest: str) -> None:
         self._lines: dict[str, list[LogLine]] = {}
-        self._frames: dict[str, list[str]] = {}
-        section = ""
-        for row in text.splitlines():
-            if not row or row.startswith("#"):
-                continue
-            if row.startswith("["):
-                section = row.strip("[]").removeprefix("frames ")
-            elif section == "lines":
-                key, level, source, *template = row.split(None, 3)
-                self._lines.setdefault(key, []).append(LogLine(level, source, "".join(template).replace("\\n", "\n")))
-            else:
-                self._frames.setdefault(section, []).append(row)
+        sections = _sections(text)
+        for row in sections.pop("lines"):
+            key, level, source, template = row.split(None, 3)
+            self._lines.setdefault(key, []).append(LogLine(level, source, template.replace("\\n", "\n")))
+        self._frames = _sections(newest) | sections
 
     def lines(self, key: str, **values: Any) -> list[LogLine]:
         """The log lines of a key, filled in; none when the release does not write it."""
@@ -63,13 +63,25 @@ class Wording:
 
 def load(release: str) -> Wording:
     """Read the wording of a known release."""
-    path = Path(__file__).with_name("generations") / f"{release}.txt"
-    return Wording(path.read_text(encoding="utf-8"))
+    directory = Path(__file__).with_name("generations")
+    texts = [(directory / f"{name}.txt").read_text(encoding="utf-8") for name in (release, _NEWEST)]
+    return Wording(*texts)
 
 
 def chained(cause: Sequence[str], effect: Sequence[str]) -> list[str]:
     """Two tracebacks as Python prints `raise ... from ...`."""
     return [*cause, "", "The above exception was the direct cause of the following exception:", "", *effect]
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    sections: dict[str, list[str]] = {}
+    rows: list[str] = []
+    for row in text.splitlines():
+        if row.startswith("["):
+            rows = sections.setdefault(row.strip("[]").removeprefix("frames "), [])
+        elif row and not row.startswith("#"):
+            rows.append(row)
+    return sections
 
 
 def _frame(row: str) -> list[str]:
