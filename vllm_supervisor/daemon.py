@@ -11,16 +11,18 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
 
 from vllm_supervisor import inforce
-from vllm_supervisor.diagnosis import Casebook, Entry, LifecycleKind, entry_from_journal, interesting
+from vllm_supervisor.diagnosis import Entry, Lifecycle, LifecycleKind, Tracker, Trackers, entry_from_journal
 from vllm_supervisor.errors import HostError
 from vllm_supervisor.host import clock, log, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.notify import Notifier, status_for, watchdog_interval_s
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.judgement import Evidence, Judge
+from vllm_supervisor.observe import may_matter
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recovery import Recovery
 from vllm_supervisor.store import Store, Task, TaskKind
@@ -88,13 +90,13 @@ class Daemon:
         """Read what is in force, find what happened before now, and take up what was left undone."""
         self._services = inforce.services(self._store)
         self._by_unit = {item.unit: item for item in self._services.values()}
-        self._casebook = Casebook()
+        self._trackers = Trackers()
         self._fingerprints: dict[Run, str] = {}
         self._due_s: dict[Run, float] = {}
         self._answered: set[Run] = set()
         self._said: dict[str, str] = {}
         self._states = systemd.show(list(self._by_unit))
-        self._journal = Journal(keep=interesting)
+        self._journal = Journal(keep=may_matter)
         self._journal.match(unit_matches(self._by_unit) or [["_BOOT_ID=", "_PID=0"]])
         self._seek()
         self._refresh_at_s = self._cursor_at_s = 0.0
@@ -107,7 +109,7 @@ class Daemon:
         begins_us = []
         for state in self._states.values():
             if state.ready:
-                self._casebook.tracker(state.name, state.invocation).served()
+                self._feed(Entry(state.name, state.invocation, lifecycle=Lifecycle(LifecycleKind.STARTED)))
             elif state.invocation:
                 begins_us += _begin_us(state)
         if cursor := self._store.cursor:
@@ -185,7 +187,7 @@ class Daemon:
 
     def _take_in(self, entry: Entry) -> None:
         run = (entry.unit, entry.invocation)
-        tracker = self._casebook.feed(entry)
+        tracker = self._feed(entry)
         if entry.fingerprint:
             self._fingerprints[run] = entry.fingerprint
         if entry.lifecycle is not None:
@@ -200,6 +202,13 @@ class Daemon:
         elif tracker.ended:
             self._due_s.setdefault(run, clock.monotonic_s() + DRAIN_S)
 
+    def _feed(self, entry: Entry) -> Tracker:
+        """Let the run's tracker know; also that our units are "started" only once their gate has passed."""
+        return self._trackers.feed(replace(entry, service=self._by_unit[entry.unit].applied.name))[0]
+
+    def _tracker(self, run: Run) -> Tracker:
+        return self._trackers.get(*run) or Tracker()
+
     def _answer_what_is_due(self) -> None:
         now_s = clock.monotonic_s()
         for run in [run for run, due_s in self._due_s.items() if due_s <= now_s]:
@@ -208,7 +217,7 @@ class Daemon:
                 self._answer(run, self._journal.cursor())
 
     def _answer(self, run: Run, cursor: str) -> None:
-        diagnosis = self._casebook.tracker(*run).diagnosis()
+        diagnosis = self._tracker(run).diagnosis()
         if diagnosis is None:
             return
         self._answered.add(run)
@@ -218,7 +227,7 @@ class Daemon:
             self._take_up(task)
 
     def _evidence(self, run: Run, cursor: str) -> Evidence:
-        return Evidence(run[1], self._fingerprints.get(run, ""), cursor, self._casebook.tracker(*run).diagnosis())
+        return Evidence(run[1], self._fingerprints.get(run, ""), cursor, self._tracker(run).diagnosis())
 
     # Acting
 
@@ -263,7 +272,7 @@ class Daemon:
     def _forward(self, state: UnitState) -> None:
         if not (state.main_pid and (state.starting or state.ready)):
             return
-        tracker = self._casebook.tracker(state.name, state.invocation)
+        tracker = self._tracker((state.name, state.invocation))
         effective = inforce.state(self._store, self._by_unit[state.name]).effective
         at = "vLLM's default" if effective is None else str(effective)
         text = f"Serving, max-num-seqs {at}" if state.ready else f"{tracker.progress} (max-num-seqs {at})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vllm_supervisor import inforce
-from vllm_supervisor.diagnosis import Casebook, Tracker, entry_from_journal, interesting
+from vllm_supervisor.diagnosis import Tracker, Trackers, entry_from_journal, worth_reading
 from vllm_supervisor.errors import ConfigError, StoreError
 from vllm_supervisor.host import clock, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
@@ -59,8 +59,20 @@ class ServiceStatus:
     last: Happening | None
 
 
+def may_matter(message: bytes | str) -> bool:
+    """Whether an entry of our units' journal is worth taking apart: a line that tells something, or systemd's word.
+
+    What systemd says of a unit names the unit or, before version 251, holds its Description=.
+    """
+    if worth_reading(message):
+        return True
+    if isinstance(message, bytes):
+        return b".service" in message or b"vLLM serving" in message
+    return ".service" in message or "vLLM serving" in message
+
+
 class Eyes:
-    """A casebook kept up to date from the journal of some units.
+    """Trackers kept up to date from the journal of some units.
 
     Args:
         names: units to look at.
@@ -68,8 +80,8 @@ class Eyes:
     """
 
     def __init__(self, names: Iterable[str], since_us: int) -> None:
-        self._casebook = Casebook()
-        self._journal = Journal(keep=interesting)
+        self._trackers = Trackers()
+        self._journal = Journal(keep=may_matter)
         self._journal.match(unit_matches(names))
         self._journal.seek_realtime(since_us)
 
@@ -80,11 +92,11 @@ class Eyes:
             entries, passed = self._journal.read(BATCH)
             for fields in entries:
                 if entry := entry_from_journal(fields):
-                    self._casebook.feed(entry)
+                    self._trackers.feed(entry)
 
     def tracker(self, state: UnitState) -> Tracker:
         """What is known of the unit's current invocation."""
-        return self._casebook.tracker(state.name, state.invocation)
+        return self._trackers.get(state.name, state.invocation) or Tracker()
 
 
 def open_store(paths: Paths) -> Store:

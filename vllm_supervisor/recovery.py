@@ -134,7 +134,7 @@ class Recovery:
                 seen, steady_since_s = now, clock.monotonic_s()
 
     def _used_mib(self) -> dict[int, int]:
-        mine = units.assigned_gpus(self._item.service)
+        mine = self._item.service.devices
         return {index: card.used_mib for index, card in gpu.read().items() if index in mine}
 
     def _end(self, kind: Kind, why: str) -> None:

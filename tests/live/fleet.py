@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import yaml
@@ -40,9 +41,13 @@ class Fleet:
         }
         self.box.write(CONFIG, yaml.safe_dump(everything))
 
+    def run(self, *arguments: str, timeout: float = 60) -> CompletedProcess[str]:
+        """Run a command of ours, however it ends."""
+        return self.box.run([SUPERVISOR, *arguments], timeout=timeout)
+
     def supervisor(self, *arguments: str, check: bool = True, timeout: float = 60) -> str:
         """Run a command of ours; its standard output."""
-        done = self.box.run([SUPERVISOR, *arguments], timeout=timeout)
+        done = self.run(*arguments, timeout=timeout)
         if check and done.returncode:
             raise AssertionError(f"{arguments}: exit code {done.returncode}\n{done.stdout}{done.stderr}\n{self.log()}")
         return done.stdout

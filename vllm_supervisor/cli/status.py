@@ -45,7 +45,7 @@ def _table(rows: list[ServiceStatus]) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("SERVICE", "STATE", "SINCE", "MAX-NUM-SEQS", "REMEDIES", "LAST EVENT"):
-        table.add_column(column, no_wait=column != "LAST EVENT")
+        table.add_column(column, no_wrap=column != "LAST EVENT")
     for row in rows:
         state = f"{row.condition}: {row.phase}" if row.phase else str(row.condition)
         last = f"{clock.local(row.last.time_us)} {row.last.kind}: {row.last.why}" if row.last else ""

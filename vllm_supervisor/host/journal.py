@@ -77,7 +77,8 @@ class Journal:
         Raises:
             JournalError: the journal cannot be read on; opening it again at the last cursor is the cure.
         """
-        reader, keep, entries, passed = self._reader, self._keep, [], 0
+        reader, keep, passed = self._reader, self._keep, 0
+        entries: list[Fields] = []
         try:
             while passed < limit and reader._next():
                 passed += 1
