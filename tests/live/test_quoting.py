@@ -1,4 +1,4 @@
-"""What `ExecStart=` and `Environment=` hold is what a process gets: a real systemd is asked, hundreds of words a time."""
+"""What a process gets from quoted words in `ExecStart=` and `Environment=`: a real systemd is asked, many at a time."""
 
 from __future__ import annotations
 

@@ -35,6 +35,11 @@ def within(service: Service) -> Iterator[Complaint]:
             f"it is above max_num_seqs ({declared}), so nothing could ever be lowered",
             f"set remediation.floor to {declared} or less, or remediation.enabled to false",
         )
+    yield from _arguments(service)
+    yield from _gpus(service)
+
+
+def _arguments(service: Service) -> Iterator[Complaint]:
     for key in flags.conflicts(service.arguments):
         flag = key.partition(".")[0]
         yield Complaint(
@@ -45,10 +50,11 @@ def within(service: Service) -> Iterator[Complaint]:
         )
     for flag, value in service.arguments.items():
         if isinstance(value, list) and any(isinstance(item, str) and item.startswith("-") for item in value):
-            yield Complaint(
-                service, ("arguments", flag), "vLLM would take an item that begins with a dash for a flag", ""
-            )
-    yield from _gpus(service)
+            message = "vLLM would take an item that begins with a dash for a flag"
+            yield Complaint(service, ("arguments", flag), message, "write it in another way")
+    file = service.arguments.get("config", ".yaml")
+    if not str(file).endswith((".yaml", ".yml")):
+        yield Complaint(service, ("arguments", "config"), "vLLM refuses other names", "name it *.yaml")
 
 
 def _gpus(service: Service) -> Iterator[Complaint]:

@@ -72,7 +72,7 @@ class Settings(_Model):
         ge=1,
         description="The most sequences served at a time; vLLM's own default for the card if left out.",
     )
-    arguments: Mapping[values.Flag, values.Argument] = Field(
+    arguments: values.Arguments = Field(
         default={},
         description=(
             "Any other flag of `vllm serve`, as it spells it, without the dashes: true and false for switches, "

@@ -139,24 +139,32 @@ def _credential(name: str) -> str:
 
 def _argument(value: object) -> object:
     """What a flag is given: a switch, a text (a number becomes what was written), a list, or a mapping for JSON."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, list) and value:
-        return [_item(item) for item in value]
-    if isinstance(value, list):
-        raise refuse("an empty list", "leave the flag out")
     if value is None:
         raise refuse("it has no value", "write true for a switch")
-    return _item(value)
-
-
-def _item(value: object) -> object:
-    if isinstance(value, dict):
-        _one_line(json.dumps(value, ensure_ascii=False))
+    if isinstance(value, bool):
         return value
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise refuse("a list holds texts, numbers or mappings", "quote an item that is meant as text")
-    return _one_line(str(value))
+    if not isinstance(value, list):
+        return value if _checked(value) and isinstance(value, dict) else str(value)
+    if not value:
+        raise refuse("an empty list", "leave the flag out")
+    for item in value:
+        if isinstance(item, bool | list | None):
+            raise refuse("a list holds texts, numbers or mappings", "quote an item that is meant as text")
+        _checked(item)
+    return value
+
+
+def _checked(value: object) -> str:
+    return _one_line(json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value))
+
+
+def _as_words(arguments: Mapping[str, object]) -> Mapping[str, object]:
+    """Numbers in a list become what was written too, except below a dot, where the list is JSON."""
+    return {flag: _texts(value) if "." not in flag else value for flag, value in arguments.items()}
+
+
+def _texts(value: object) -> object:
+    return [item if isinstance(item, dict) else str(item) for item in value] if isinstance(value, list) else value
 
 
 def _distinct(indices: tuple[int, ...]) -> tuple[int, ...]:
@@ -204,11 +212,12 @@ Credential = Annotated[
     AfterValidator(_credential),
 ]
 Flag = Annotated[str, AfterValidator(_flag)]
-Argument = Annotated[
+_Argument = Annotated[
     Any,
     AfterValidator(_argument),
     Field(json_schema_extra={"type": ["boolean", "number", "string", "array", "object", "null"]}),
 ]
+Arguments = Annotated[Mapping[Flag, _Argument], AfterValidator(_as_words)]
 # What the keys of the three mappings may be, for the JSON Schema: pydantic leaves that out.
 VARIABLE_NAMES: JsonDict = {"propertyNames": {"pattern": f"^{_VARIABLE}$", "not": {"enum": [*_OUR_VARIABLES]}}}
 CREDENTIAL_NAMES: JsonDict = {"propertyNames": {"pattern": f"^{_CREDENTIAL}$"}}

@@ -26,8 +26,8 @@ SINCE: Mapping[str, int] = {"RestartMaxDelaySec": 254, "RestartSteps": 254}
 
 _START_LIMIT_BURST = 5
 _RESTART_S = 10  # after a crash the driver takes a few seconds to hand the memory back
-_RESTART_STEPS = 4
-_RESTART_MAX_S = 120
+_RESTART_STEPS = 4  # 10, 20, 40, 80, 160 s: fabric managers and other tenants of a GPU can take minutes
+_RESTART_MAX_S = 160
 # Above vLLM's own timers on a stop: 5 s for the engine, 4 s for the workers, then its SIGKILL (vLLM 0.8 to 0.32).
 _STOP_S = 30
 _SYSTEM_PATH = "/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
