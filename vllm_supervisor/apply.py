@@ -37,9 +37,9 @@ def apply(paths: Paths, plan: Plan) -> None:
         _remove(paths, removed)
         for change in written:
             files.write_atomically(paths.units / change.unit, plan.texts[change.unit])
-        if written or removed or plan.reload:
-            systemd.daemon_reload()
         systemd.enable([change.unit for change in written])
+        if written or removed or plan.reload:
+            systemd.daemon_reload()  # after linking: a unit that nothing refers to is forgotten once it stops
         _tell_daemon()
         _start([change.unit for change in started])
         _fulfilled(store, started)

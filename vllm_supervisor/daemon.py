@@ -1,6 +1,6 @@
 """The daemon: follow the journal, diagnose, decide, commit, act; one thread, one loop.
 
-Nothing of importance is in memory. The trackers can be rebuilt from the journal, and are, at every start and reload;
+Nothing of importance is in memory. What was seen can be read again from the journal, and is, at every start and reload;
 what was decided is in the store before a unit is touched. So it may be killed at any point and goes on from there.
 """
 
@@ -11,12 +11,12 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from types import FrameType
 
 from vllm_supervisor import inforce
-from vllm_supervisor.diagnosis import Entry, Lifecycle, LifecycleKind, Tracker, Trackers, entry_from_journal
+from vllm_supervisor.diagnosis import Diagnosis, entry_from_journal
 from vllm_supervisor.errors import HostError
+from vllm_supervisor.follow import Case, Follower
 from vllm_supervisor.host import clock, log, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.notify import Notifier, status_for, watchdog_interval_s
@@ -30,9 +30,6 @@ from vllm_supervisor.store import Store, Task, TaskKind
 BATCH = 5_000
 """Entries taken before the watchdog is fed and signals are looked at: a few milliseconds' worth."""
 
-DRAIN_S = 0.3
-"""A unit's last lines may arrive after systemd's word that it exited; journald lets readers wait up to 0.25 s."""
-
 EAGER_S = 0.05
 """Pause between looks at the journal while a service starts; entries can be read before journald announces them."""
 
@@ -44,9 +41,6 @@ RETRY_S = 10.0
 
 CURSOR_S = 60.0
 """How often the cursor is stored when nothing was learned; reading a minute of journal again is harmless."""
-
-Run = tuple[str, str]
-"""A unit and an invocation of it."""
 
 
 class Daemon:
@@ -90,13 +84,10 @@ class Daemon:
         """Read what is in force, find what happened before now, and take up what was left undone."""
         self._services = inforce.services(self._store)
         self._by_unit = {item.unit: item for item in self._services.values()}
-        self._trackers = Trackers()
-        self._fingerprints: dict[Run, str] = {}
-        self._due_s: dict[Run, float] = {}
-        self._answered: set[Run] = set()
+        self._follower = Follower({unit: item.applied.name for unit, item in self._by_unit.items()})
         self._said: dict[str, str] = {}
         self._states = systemd.show(list(self._by_unit))
-        self._journal = Journal(keep=may_matter)
+        self._journal = Journal(keep=self._keep)
         self._journal.match(unit_matches(self._by_unit) or [["_BOOT_ID=", "_PID=0"]])
         self._seek()
         self._refresh_at_s = self._cursor_at_s = 0.0
@@ -107,12 +98,15 @@ class Daemon:
     def _seek(self) -> None:
         """Stand where reading on tells all about runs that are not ready yet and misses nothing since last time."""
         begins_us = []
+        cursor = self._store.cursor
         for state in self._states.values():
             if state.ready:
-                self._feed(Entry(state.name, state.invocation, lifecycle=Lifecycle(LifecycleKind.STARTED)))
+                self._follower.assume_served(state.name, state.invocation)
+            elif not cursor:
+                begins_us.append(self._by_unit[state.name].applied.applied_us)
             elif state.invocation:
                 begins_us += _begin_us(state)
-        if cursor := self._store.cursor:
+        if cursor:
             self._journal.seek_cursor(cursor)
             begins_us.append(self._journal.realtime_us())
             if min(begins_us) == begins_us[-1]:
@@ -156,23 +150,32 @@ class Daemon:
         entries, passed = self._journal.read(BATCH)
         for fields in entries:
             entry = entry_from_journal(fields)
-            if entry is not None and entry.unit in self._by_unit:
-                self._take_in(entry)
+            if entry is None:
+                continue
+            if entry.lifecycle is not None:
+                self._refresh_at_s = 0.0
+            if served := self._follower.take(entry, clock.monotonic_s()):
+                self._judge.served(self._by_unit[served.unit], self._evidence(served, None))
         if passed < BATCH:
-            self._answer_what_is_due()
+            for case, diagnosis in self._follower.due(clock.monotonic_s()):
+                self._answer(case, diagnosis)
             self._advance()
             self._refresh()
         if passed and clock.monotonic_s() > self._cursor_at_s:
             self._keep_cursor()
         return passed == BATCH
 
+    def _keep(self, message: bytes | str) -> bool:
+        """Whether an entry is worth taking apart. When a run has ended, every line of it says that more may follow."""
+        return self._follower.waiting or may_matter(message)
+
     def _sleep(self, wakeup: socket.socket) -> None:
-        eager = self._recoveries or self._due_s or any(state.starting for state in self._states.values())
-        timeout_s = EAGER_S if eager else min(watchdog_interval_s(), CURSOR_S * 60)
+        starting = any(state.starting for state in self._states.values())
+        eager = starting or self._recoveries or self._follower.waiting
         poll = select.poll()
         poll.register(wakeup, select.POLLIN)
         poll.register(self._journal.fileno(), select.POLLIN)
-        poll.poll(timeout_s * 1000)
+        poll.poll(1000 * (EAGER_S if eager else min(watchdog_interval_s(), 3600)))
         self._journal.process()
         with suppress(BlockingIOError):
             wakeup.recv(4096)
@@ -183,59 +186,21 @@ class Daemon:
             with self._store.transaction():
                 self._store.cursor = cursor
 
-    # Taking in and answering
+    # Answering and acting
 
-    def _take_in(self, entry: Entry) -> None:
-        run = (entry.unit, entry.invocation)
-        tracker = self._feed(entry)
-        if entry.fingerprint:
-            self._fingerprints[run] = entry.fingerprint
-        if entry.lifecycle is not None:
-            self._refresh_at_s = 0.0
-            if entry.lifecycle.kind is LifecycleKind.STARTED:
-                self._judge.served(self._by_unit[entry.unit], self._evidence(run, entry.cursor))
-        if run in self._answered:
-            return
-        diagnosis = tracker.diagnosis()
-        if diagnosis is not None and diagnosis.certain:
-            self._answer(run, entry.cursor)
-        elif tracker.ended:
-            self._due_s.setdefault(run, clock.monotonic_s() + DRAIN_S)
-
-    def _feed(self, entry: Entry) -> Tracker:
-        """Let the run's tracker know; also that our units are "started" only once their gate has passed."""
-        return self._trackers.feed(replace(entry, service=self._by_unit[entry.unit].applied.name))[0]
-
-    def _tracker(self, run: Run) -> Tracker:
-        return self._trackers.get(*run) or Tracker()
-
-    def _answer_what_is_due(self) -> None:
-        now_s = clock.monotonic_s()
-        for run in [run for run, due_s in self._due_s.items() if due_s <= now_s]:
-            del self._due_s[run]
-            if run not in self._answered:
-                self._answer(run, self._journal.cursor())
-
-    def _answer(self, run: Run, cursor: str) -> None:
-        diagnosis = self._tracker(run).diagnosis()
-        if diagnosis is None:
-            return
-        self._answered.add(run)
-        item = self._by_unit[run[0]]
-        task = self._judge.failed(item, self._evidence(run, cursor), diagnosis)
+    def _answer(self, case: Case, diagnosis: Diagnosis) -> None:
+        task = self._judge.failed(self._by_unit[case.unit], self._evidence(case, diagnosis), diagnosis)
         if task is not None:
             self._take_up(task)
 
-    def _evidence(self, run: Run, cursor: str) -> Evidence:
-        return Evidence(run[1], self._fingerprints.get(run, ""), cursor, self._tracker(run).diagnosis())
+    def _evidence(self, case: Case, diagnosis: Diagnosis | None) -> Evidence:
+        return Evidence(case.invocation, case.fingerprint, self._journal.cursor(), diagnosis)
 
-    # Acting
-
-    def _take_up(self, task: Task) -> None:
+    def _take_up(self, task: Task, *, not_before_s: float = 0.0) -> None:
         item = self._services.get(task.service)
         if item is not None and task.kind is not TaskKind.START:  # a start is the business of `apply`
             steps = Recovery(self._paths, self._store, self._host, item, task).steps()
-            self._recoveries[task.service] = (0.0, steps)
+            self._recoveries[task.service] = (not_before_s, steps)
 
     def _advance(self) -> None:
         for name, (not_before_s, steps) in list(self._recoveries.items()):
@@ -243,16 +208,16 @@ class Daemon:
                 continue
             try:
                 next(steps)
+                continue
             except StopIteration:
-                del self._recoveries[name]
-                self._refresh_at_s = 0.0
+                pass
             except HostError as e:
-                # The task is in the store and every step is idempotent: begin again, a little later.
                 log.say(log.ERROR, f"cannot carry out the remedy: {e}", unit=self._services[name].unit)
-                del self._recoveries[name]
-                if task := self._store.tasks().get(name):
-                    self._take_up(task)
-                    self._recoveries[name] = (clock.monotonic_s() + RETRY_S, self._recoveries[name][1])
+            del self._recoveries[name]
+            self._refresh_at_s = 0.0
+            if task := self._store.tasks().get(name):
+                # It was refused, and every step is idempotent: begin again, a little later.
+                self._take_up(task, not_before_s=clock.monotonic_s() + RETRY_S)
 
     def _refresh(self) -> None:
         """Pass progress on to systemd for services that start, and say in our own STATUS= how all of them are."""
@@ -265,27 +230,24 @@ class Daemon:
             self._forward(state)
         ready = sum(state.ready for state in self._states.values())
         names = ", ".join(sorted(self._recoveries))
-        self._notifier.status(
-            f"{ready} of {len(self._states)} services ready" + (f"; remedy under way for {names}" if names else "")
-        )
+        under_way = f"; remedy under way for {names}" if names else ""
+        self._notifier.status(f"{ready} of {len(self._states)} services ready{under_way}")
 
     def _forward(self, state: UnitState) -> None:
         if not (state.main_pid and (state.starting or state.ready)):
             return
-        tracker = self._tracker((state.name, state.invocation))
         effective = inforce.state(self._store, self._by_unit[state.name]).effective
         at = "vLLM's default" if effective is None else str(effective)
-        text = f"Serving, max-num-seqs {at}" if state.ready else f"{tracker.progress} (max-num-seqs {at})"
-        if self._said.get(state.name) != f"{state.invocation}{text}" and status_for(state.main_pid, text):
-            self._said[state.name] = f"{state.invocation}{text}"
+        doing = "Serving" if state.ready else self._follower.case(state.name, state.invocation).tracker.progress
+        text = f"{doing[0].upper()}{doing[1:]}, max-num-seqs {at}"
+        if self._said.get(state.name) != state.invocation + text and status_for(state.main_pid, text):
+            self._said[state.name] = state.invocation + text
 
 
 def _begin_us(state: UnitState) -> list[int]:
     """When the journal's first entry of the unit's current invocation was received; [] when it has none."""
     journal = Journal()
-    journal.match(
-        [[f"_SYSTEMD_INVOCATION_ID={state.invocation}"], [f"INVOCATION_ID={state.invocation}", "_PID=1"]],
-    )
+    journal.match([[f"_SYSTEMD_INVOCATION_ID={state.invocation}"], [f"INVOCATION_ID={state.invocation}", "_PID=1"]])
     journal.seek_realtime(0)
     entries, _ = journal.read(1)
     journal.close()

@@ -10,6 +10,9 @@ OK = 0
 USAGE = 2  # click's own code for a command line it cannot parse
 CHANGES = 3  # `plan` found something to change
 
+# What `classify` found, for scripts: 0 when nothing failed.
+CLASSES = {"none": 0, "lower": 10, "set": 11, "wait": 12, "report": 13}
+
 
 class SupervisorError(Exception):
     """Base of everything raised on purpose.

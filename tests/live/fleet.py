@@ -9,8 +9,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import yaml
-
 from tests.sandbox import CLONE, Sandbox
 
 SUPERVISOR = str(Path(sys.executable).parent / "vllm-supervisor")
@@ -39,7 +37,7 @@ class Fleet:
             "defaults": {"executable": VLLM, **defaults},
             "services": {name: dict(service) for name, service in services.items()},
         }
-        self.box.write(CONFIG, yaml.safe_dump(everything))
+        self.box.write(CONFIG, json.dumps(everything, indent=2))  # which is YAML, and has no anchors
 
     def run(self, *arguments: str, timeout: float = 60) -> CompletedProcess[str]:
         """Run a command of ours, however it ends."""

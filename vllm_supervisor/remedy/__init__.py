@@ -136,12 +136,12 @@ def decide(state: State, event: Event) -> Step:
         case Served():
             at = "vLLM's default" if state.effective is None else f"{state.effective} sequences"
             return Step(replace(state, exhausted=False), None, f"ready at {at}")
-        case DidNotFit() | Failed() if event.invocation == state.treated:
+        case DidNotFit() if event.invocation == state.treated:
             return Step(state, None, "ignored: this invocation was answered before")
         case Failed(transient=True):
-            return Step(_answered(state, event), Wait(), f"{event.rule}: systemd starts it again, unchanged")
+            return Step(state, Wait(), f"{event.rule}: systemd starts it again, unchanged")
         case Failed():
-            return Step(_answered(state, event), Report(), f"{event.rule}: no lower max-num-seqs would cure it")
+            return Step(state, Report(), f"{event.rule}: no lower max-num-seqs would cure it")
         case DidNotFit():
             return _did_not_fit(state, event)
         case _:
@@ -180,5 +180,5 @@ def _give_up(state: State, event: DidNotFit, why: str) -> Step:
     return Step(replace(_answered(state, event), exhausted=True), GiveUp(), f"gave up: {why}")
 
 
-def _answered(state: State, event: DidNotFit | Failed) -> State:
+def _answered(state: State, event: DidNotFit) -> State:
     return replace(state, treated=event.invocation)
