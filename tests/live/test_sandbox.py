@@ -42,8 +42,12 @@ def test_it_is_a_machine_of_its_own(box: Sandbox) -> None:
 
 
 def test_two_at_once_know_nothing_of_each_other(boot: Boot) -> None:
-    """Tests that run in parallel may use the same unit names and ports."""
+    """Tests that run in parallel may use the same unit names and ports, and the host notices neither."""
     one, other = boot(), boot()
+    for kind in ("cgroup", "ipc", "mnt", "net", "pid", "uts"):
+        link = f"/proc/self/ns/{kind}"
+        seen = {str(Path(link).readlink()), *(box.run(["readlink", link]).stdout.strip() for box in (one, other))}
+        assert len(seen) == 3, seen
     for box in (one, other):
         unit(box, "same", ExecStart="/bin/sleep infinity")
     one.run(["systemctl", "start", "same"], check=True)
@@ -115,7 +119,7 @@ def test_nothing_is_left_when_the_test_runner_is_killed() -> None:
             print(box.pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
     """)
-    done = subprocess.run([sys.executable, "-c", program], cwd=CLONE, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], cwd=CLONE, capture_output=True, text=True, timeout=30)
     assert done.returncode == -9, done.stderr
 
     deadline = time.monotonic() + 5

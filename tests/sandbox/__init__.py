@@ -208,22 +208,12 @@ class Sandbox:
 
     def command(self, argv: Sequence[str], *, user: str | None = None) -> list[str]:
         """The argument list that, run outside, runs `argv` inside."""
-        enter = [
-            "nsenter",
-            f"--target={self.pid}",
-            "--mount",
-            "--uts",
-            "--ipc",
-            "--net",
-            "--pid",
-            "--cgroup",
-            "--root",
-            "--wd",
-        ]
-        become = ["setpriv", "--pdeathsig=KILL"]
-        if user:
-            become += [f"--reuid={user}", f"--regid={user}", "--init-groups"]
-        return [*enter, "--", *become, *argv]
+        namespaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup"]
+        enter = ["nsenter", f"--target={self.pid}", *namespaces, "--root", "--wd", "--"]
+        # The user first: until setpriv has started another program it has root's capabilities, and would find what the
+        # user cannot reach; and a change of user clears the signal.
+        become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
+        return [*enter, *become, "setpriv", "--pdeathsig=KILL", *argv]
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         """Write a file, and the directories above it, as root."""
