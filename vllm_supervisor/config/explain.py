@@ -61,8 +61,8 @@ def _words(details: ErrorDetails, path: tuple[str, ...]) -> tuple[str, str, bool
             return "too small", f"use {context['ge']} or more", False
         case "less_than_equal":
             return "too large", f"use {context['le']} or less", False
-        case "too_short":
-            return "an empty list", "leave the key out to use all", False
+        case "less_than":
+            return "too large", f"use less than {context['lt']}", False
         case kind:
             return *_WRONG_TYPE.get(kind, (details["msg"], "")), False
 

@@ -167,7 +167,9 @@ def _texts(value: object) -> object:
     return [item if isinstance(item, dict) else str(item) for item in value] if isinstance(value, list) else value
 
 
-def _distinct(indices: tuple[int, ...]) -> tuple[int, ...]:
+def _some_and_distinct(indices: tuple[int, ...]) -> tuple[int, ...]:
+    if not indices:
+        raise refuse("an empty list", "leave the key out to use all")
     if len(set(indices)) != len(indices):
         raise refuse("a GPU is listed twice", "list each once")
     return indices
@@ -196,7 +198,9 @@ File = Annotated[
 User = Annotated[StrictStr, Matching(_USER, "not a name of a user or group", "use one that exists on this host")]
 Host = Annotated[StrictStr, AfterValidator(_host)]
 Gpus = Annotated[
-    tuple[Annotated[StrictInt, Field(ge=0, lt=MAX_GPUS)], ...], Field(min_length=1), AfterValidator(_distinct)
+    tuple[Annotated[StrictInt, Field(ge=0, lt=MAX_GPUS)], ...],
+    AfterValidator(_some_and_distinct),
+    Field(json_schema_extra={"minItems": 1}),
 ]
 Variable = Annotated[
     str,

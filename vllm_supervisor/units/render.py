@@ -31,7 +31,7 @@ _RESTART_MAX_S = 160
 # Above vLLM's own timers on a stop: 5 s for the engine, 4 s for the workers, then its SIGKILL (vLLM 0.8 to 0.32).
 _STOP_S = 30
 _SYSTEM_PATH = "/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_HOMES = re.compile(r"(?<![\w.])/(?:home|root|run/user)(?:/|$)")
+_HOMES = re.compile(r"(?<![\w.-])/(?:home|root|run/user)(?![\w.-])")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ _RUN = re.compile(rf"Environment={RUN_VARIABLE}=([0-9a-f]{{16}})")
 MANAGER_SIDE = frozenset(
     {
         "After",
-        "Before",
         "Description",
         "ExecStartPost",
         "ExecStartPre",
@@ -31,8 +30,10 @@ MANAGER_SIDE = frozenset(
         "NotifyAccess",
         "OOMPolicy",
         "Restart",
+        "RestartMaxDelaySec",
         "RestartPreventExitStatus",
         "RestartSec",
+        "RestartSteps",
         "StartLimitBurst",
         "StartLimitIntervalSec",
         "TimeoutStartFailureMode",
@@ -103,9 +104,9 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
         if line.lstrip().startswith(("#", ";")):
             continue
         if line.endswith("\\"):
-            pending += line[:-1] + " "
+            pending += line[:-1]
             continue
         key, equals, value = (pending + line).partition("=")
         pending = ""
         if equals:
-            yield key.strip(), " ".join(value.split())
+            yield key.strip(), value.strip()
