@@ -57,7 +57,7 @@ _OWN_PREFIX = re.compile(rf"[^\s'\"`(]{{1,64}} ?(?=(?:\(\w{{1,64}} pid=\d{{1,10}
 _RAY_REPEATED = re.compile(r" \[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs by default\..*)?$")
 _PROGRESS = re.compile(r"[^\r\n|]{0,200}?\d{1,3}%(?:\||[^\r\n|]{0,20}\|)[^\r\n\]]{0,300}\[[^\r\n\]]{0,100}\]")
 _EXCEPTION = re.compile(
-    r"(?P<class>(?:[A-Za-z_]\w{0,63}\.){0,12}[A-Za-z_]\w{0,80}"
+    r"(?P<class>(?:[A-Za-z_]\w{0,63}\.){0,12}(?:[A-Za-z_]\w{0,80})?"
     r"(?:Error|Exception|Interrupt|Exit|OutOfResources|Timeout|NotFound|Failure)(?:_\w{1,60})?)"
     r"(?:: ?(?P<message>.*)|$)",
     re.DOTALL,
@@ -113,11 +113,15 @@ def lines(message: bytes | str) -> Iterator[Line]:
     Never raises, whatever the bytes; looks at no more than `LINE_LIMIT` characters.
     """
     text = message[:LINE_LIMIT] if isinstance(message, str) else message[:LINE_LIMIT].decode("utf-8", "replace")
-    if "\x1b" in text:
-        text = _ANSI.sub("", text)
     if text.startswith("{") and (record := _record(text)) is not None:
         yield from record
-        return
+    else:
+        yield from _plain(text)
+
+
+def _plain(text: str) -> Iterator[Line]:
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
     for part in text.split("\n", _RECORD_LINES_LIMIT):
         yield from _undress(part.rstrip("\r\0 \t"))
 
@@ -131,12 +135,12 @@ def _record(text: str) -> list[Line] | None:
     if not isinstance(record, dict):
         return None
     if isinstance(inner := record.get("log"), str):
-        return [line for part in inner.splitlines()[:_RECORD_LINES_LIMIT] for line in _undress(part)]
+        return list(_plain(inner))
     level, message = record.get("levelname"), record.get("message")
     if not isinstance(level, str) or not isinstance(message, str):
         return None
     trace = record.get("exc_info")
-    parts = [*message.splitlines(), *(trace.splitlines() if isinstance(trace, str) else [])][:_RECORD_LINES_LIMIT]
+    parts = [*message.split("\n"), *(trace.split("\n") if isinstance(trace, str) else [])][:_RECORD_LINES_LIMIT]
     process, pid = str(record.get("processName", "")), str(record.get("process", ""))
     return [Line(process, pid, level, part) for part in parts]
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 from vllm_supervisor.diagnosis import markers
-from vllm_supervisor.diagnosis.gate import worth_reading
 from vllm_supervisor.diagnosis.journal import Entry, read_export, read_json
 from vllm_supervisor.diagnosis.model import Lifecycle, LifecycleKind
 from vllm_supervisor.diagnosis.normalise import lines
@@ -110,7 +109,10 @@ def _result(text: str) -> tuple[str, Lifecycle] | None:
 
 
 class _Runs:
-    """Numbers the runs of a pasted log."""
+    """Numbers the runs of a pasted log.
+
+    Its lines belong to the unit that systemd's lines name first; what they say of other units is kept apart.
+    """
 
     def __init__(self) -> None:
         self._number = 1
@@ -124,10 +126,12 @@ class _Runs:
         self._bannered = self._over = False
 
     def event(self, unit: str, event: Lifecycle) -> Entry:
+        self._unit = self._unit or unit
+        if unit not in ("", self._unit):
+            return Entry(unit, "", lifecycle=event)
         if event.kind is LifecycleKind.STARTING and (self._lines or self._over):
             self._next()
-        self._unit = unit or self._unit
-        entry = Entry(self._unit, str(self._number), lifecycle=event)
+        entry = Entry("", str(self._number), lifecycle=event)
         if event.kind is LifecycleKind.AUTO_RESTART:
             self._next()
         elif event.kind in (LifecycleKind.EXITED, LifecycleKind.FAILED) and event.command != "control":
@@ -135,12 +139,12 @@ class _Runs:
         return entry
 
     def line(self, line: bytes) -> Entry:
-        if worth_reading(line) and any(_is_banner(each.text) for each in lines(line)):
+        if b"version " in line and any(_is_banner(each.text) for each in lines(line)):
             if self._bannered or self._over:
                 self._next()
             self._bannered = True
         self._lines += 1
-        return Entry(self._unit, str(self._number), message=line)
+        return Entry("", str(self._number), message=line)
 
 
 def _is_banner(text: str) -> bool:

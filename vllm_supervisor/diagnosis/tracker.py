@@ -25,6 +25,7 @@ from vllm_supervisor.diagnosis.rule import Catalogue, Effect, Rule, When
 from vllm_supervisor.diagnosis.settings import Settings
 
 UNKNOWN = "unknown"
+BAD_VALUE = "bad-value"
 STOPPED = "stopped"
 
 _PROCESSES_LIMIT = 256  # tracebacks open at once; a node has 8 to 16 ranks
@@ -37,6 +38,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _VALIDATION = re.compile(r"\d{1,4} validation errors? for ")
 _DETAIL = re.compile(r"\s{1,8}(?:Value error, |Assertion failed, )?(?P<message>.{1,2000}?)(?: \[type=|$)", re.DOTALL)
 # The same for every cause, or from Python on its way out: no use as the line that tells.
+_FIELD = re.compile(r"[a-z][\w.]{1,80}")
 _NOISE = re.compile(
     r"Engine core initialization failed\.|WorkerProc initialization failed|EngineCore failed to start|"
     r"WorkerProc (?:failed to start|hit an exception)|.{0,300}resource_tracker|nanobind:|Process \S{1,64}:$|"
@@ -135,11 +137,11 @@ class Tracker:
         if not worth_reading(message):
             self._passed_over = message
             return None
-        if self.stop_requested:
-            return None
         new = None
-        for each in lines(message):
-            new = self._take(each, process) or new
+        if not self.stop_requested:
+            for each in lines(message):
+                new = self._take(each, process) or new
+        self._passed_over = b""
         return new
 
     def lifecycle(self, event: Lifecycle) -> Finding | None:
@@ -275,8 +277,14 @@ class Tracker:
         if detail is None:
             return None
         header, trace.validating = trace.validating, ""
-        told = replace(line, text=f"{header.rpartition(': ')[2]}: {line.text.strip()}")
-        return self._judge(told, detail["message"], "ValidationError", frozenset())
+        what = " ".join((header.rpartition(": ")[2], *self._field(), line.text.strip()))
+        self._found.pop(BAD_VALUE, None)  # the header alone said the same with less
+        return self._judge(replace(line, text=what), detail["message"], "ValidationError", frozenset())
+
+    def _field(self) -> tuple[str, ...]:
+        """The name of the field that pydantic writes on the line above its complaint, where it does."""
+        above = next(iter(lines(self._passed_over))).text
+        return (f"{above}:",) if _FIELD.fullmatch(above) else ()
 
     def _judge(self, line: Line, message: str, kind: str | None, frames: frozenset[str]) -> Finding | None:
         if self.ready and self._signalled:
@@ -317,9 +325,10 @@ class Tracker:
         """A warm-up happens twice, while profiling and once the KV cache is there: frames tell, else the markers."""
         if rule.phase is not Phase.WARM_UP:
             return rule.phase or self.phase
-        if frames & _PROFILE_FRAMES or self.phase in (Phase.LOADING, Phase.PROFILING):
-            return Phase.PROFILING
-        return Phase.WARM_UP
+        if "compile_or_warm_up_model" in frames:
+            return Phase.WARM_UP
+        before_kv_cache = self.phase in (Phase.LOADING, Phase.PROFILING)
+        return Phase.PROFILING if frames & _PROFILE_FRAMES or before_kv_cache else Phase.WARM_UP
 
     # -- markers -----------------------------------------------------------------------------------------------------
 
@@ -364,7 +373,7 @@ class Tracker:
             return None
         told = describe(event)
         for rule in self._catalogue.candidates(told, "systemd"):
-            if rule.exceptions == _SYSTEMD and (numbers := rule.read(told, "systemd", frozenset())) is not None:
+            if (numbers := rule.read(told, "systemd", frozenset())) is not None:
                 finding = Finding(rule.id, rule.phase or self.phase, quote(event.text or told, QUOTE_LIMIT), numbers)
                 return self._add(rule, finding)
         return None
@@ -407,9 +416,6 @@ class Tracker:
             text = self._exit.text if self._exit is not None else ""
             finding = Finding(rule_id, self.phase, quote(text or what, QUOTE_LIMIT))
         return Diagnosis(rule_id, act, finding.phase, finding, False, None, None, True, f"{what}: {advice}")
-
-
-_SYSTEMD = frozenset({"systemd"})
 
 
 def describe(event: Lifecycle) -> str:

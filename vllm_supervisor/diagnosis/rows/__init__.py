@@ -5,7 +5,7 @@ Add a failure by adding a row with its samples, and its log under `tests/corpus/
 
 from __future__ import annotations
 
-from vllm_supervisor.diagnosis.rows import memory, running
+from vllm_supervisor.diagnosis.rows import arguments, host, memory, model_files, running
 from vllm_supervisor.diagnosis.rule import Catalogue
 
-CATALOGUE = Catalogue((*memory.RULES, *running.RULES))
+CATALOGUE = Catalogue((*memory.RULES, *arguments.RULES, *model_files.RULES, *host.RULES, *running.RULES))

@@ -1,0 +1,181 @@
+"""The model: where it is, whether it may be read, whether it is whole, and whether this vLLM can run it."""
+
+from __future__ import annotations
+
+import re
+
+from vllm_supervisor.diagnosis.model import Act, Phase, Rank
+from vllm_supervisor.diagnosis.rows.samples import error, info, invalid, warning
+from vllm_supervisor.diagnosis.rule import Rule
+
+_ANY_TEXT = re.compile(r"[^\n]{0,2000}")
+
+RULES = (
+    Rule(
+        id="model-gated",
+        act=Act.REPORT,
+        phase=Phase.STARTING,
+        versions="all",
+        title="The model is behind a gate: there is no token, or it has no access.",
+        advice="accept the model's terms on the hub, and give the service a token: HF_TOKEN under `credentials:`",
+        pattern=re.compile(
+            r"You are trying to access a gated repo|(?:401|403) Client Error|Access to model \S{1,200} is restricted"
+            r"|Cannot access gated repo"
+        ),
+        anchors=("gated", "Client", "restricted", "GatedRepoError"),
+        samples=(
+            error("OSError: You are trying to access a gated repo."),
+            "huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1-68)",
+            "requests.exceptions.HTTPError: 403 Client Error: Forbidden for url: https://huggingface.co/x/resolve/main/c",
+        ),
+        near_misses=(warning("401 Client Error: no telemetry"), error("HTTPError: 404 Client Error: Not Found")),
+    ),
+    Rule(
+        id="model-missing",
+        act=Act.REPORT,
+        phase=Phase.STARTING,
+        versions="all",
+        title="The model is not there: a path that does not exist is taken for the name of a repository.",
+        advice="check `model:`: the directory must exist, be readable for the service's user, and hold config.json and "
+        "weights; a repository is named owner/name",
+        pattern=re.compile(
+            r"Invalid repository ID or local directory specified|Repo id must be in the form|"
+            r"Repo id must use alphanumeric|404 Client Error|Could not detect config format for no config file found|"
+            r"Cannot find any model weights with|Can't load the configuration of|"
+            r"[^\n]{1,300} is not a local folder and is not a valid model identifier|"
+            r"(?:It looks like the config file at|Unrecognized model in)|"
+            r"\[Errno 2\] No such file or directory: '[^'\n]{0,300}config\.json"
+        ),
+        anchors=("Invalid", "Repo", "Client", "config", "weights", "configuration", "identifier", "Unrecognized"),
+        samples=(
+            "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_na",
+            error("ValueError: Invalid repository ID or local directory specified: '/opt/models/x'."),
+            "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error. (Request ID: Root=1-68)",
+            error("RuntimeError: Cannot find any model weights with `/opt/models/empty`"),
+        ),
+        near_misses=(info("Invalid repository ID or local directory specified"), error("ValueError: Invalid value")),
+    ),
+    Rule(
+        id="offline",
+        act=Act.WAIT,
+        phase=Phase.STARTING,
+        versions="all",
+        title="The hub could not be reached, and the model is not in the cache.",
+        advice="start again once the network is there; or fetch the model first, or unset HF_HUB_OFFLINE",
+        pattern=_ANY_TEXT,
+        exceptions=frozenset(
+            {
+                "LocalEntryNotFoundError",
+                "OfflineModeIsEnabled",
+                "MaxRetryError",
+                "NameResolutionError",
+                "ConnectTimeout",
+                "ReadTimeout",
+                "ConnectTimeoutError",
+                "ReadTimeoutError",
+            }
+        ),
+        samples=(
+            "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder for",
+            error("requests.exceptions.ReadTimeout: (ReadTimeoutError('HTTPSConnectionPool'), '(Request ID: 6)')"),
+        ),
+        near_misses=(warning("requests.exceptions.ReadTimeout: telemetry"), error("LookupError: no entry")),
+    ),
+    Rule(
+        id="weights-corrupt",
+        act=Act.REPORT,
+        phase=Phase.LOADING,
+        versions="all",
+        title="A file of the weights is cut short or damaged, or does not belong to this model.",
+        advice="fetch the model again and compare its checksums; a download that was interrupted looks like this",
+        pattern=re.compile(
+            r"Error while deserializing header|header too large|HeaderTooLarge|[^\n]{0,80}incomplete metadata"
+            r"|PytorchStreamReader failed|There is no module or parameter named '|Following weights were not init"
+        ),
+        anchors=(
+            "deserializing",
+            "header",
+            "HeaderTooLarge",
+            "incomplete",
+            "PytorchStreamReader",
+            "parameter",
+            "initialized",
+        ),
+        samples=(
+            error(
+                "safetensors._safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, "
+                "file not fully covered"
+            ),
+            error("ValueError: There is no module or parameter named 'lm_head' in LlamaForCausalLM"),
+        ),
+        near_misses=(warning("Error while deserializing header"), error("ValueError: incomplete request")),
+    ),
+    Rule(
+        id="architecture",
+        act=Act.REPORT,
+        phase=Phase.STARTING,
+        versions="all",
+        title="This vLLM does not know the model's architecture.",
+        advice="upgrade vLLM or its transformers to releases that know the model, or pick another model",
+        pattern=re.compile(
+            r"Model architectures? \S[^\n]{0,300}?(?:are not supported for now|failed to be inspected"
+            r"|was supported in vLLM until)"
+            r"|The checkpoint you are trying to load has model type `[^`\n]{1,100}` but Transformers does not recognize"
+        ),
+        anchors=("architectures", "architecture", "checkpoint"),
+        rank=Rank.CAUSE,
+        samples=(
+            invalid(
+                "ModelConfig",
+                "  Value error, Model architectures ['NewForCausalLM'] are not supported for now. "
+                "Supported architectures: dict_keys([]) [type=value_error]",
+            ),
+            error("ValueError: Model architecture X was supported in vLLM until v0.9.2, and is not supported anymore."),
+        ),
+        near_misses=(info("Resolved architecture: LlamaForCausalLM"),),
+    ),
+    Rule(
+        id="trust-remote-code",
+        act=Act.REPORT,
+        phase=Phase.STARTING,
+        versions="all",
+        title="The model brings its own code, and the service may not run it.",
+        advice="add trust-remote-code under `arguments:` if you trust the repository",
+        pattern=re.compile(
+            r"[^\n]{0,400}?(?:set the option `trust_remote_code=True`|setting `trust_remote_code=True`"
+            r"|`?--trust-remote-code`? (?:flag|option))"
+        ),
+        anchors=("trust_remote_code", "trust"),
+        samples=(
+            error(
+                "ValueError: The repository x/y contains custom code which must be executed to load the model. "
+                "Please set the option `trust_remote_code=True` to allow it."
+            ),
+        ),
+        near_misses=(warning("set the option `trust_remote_code=True`"),),
+    ),
+    Rule(
+        id="quantization",
+        act=Act.REPORT,
+        phase=Phase.STARTING,
+        versions="all",
+        title="The GPU, or this vLLM, cannot run the model's number format.",
+        advice="use a model in another format, a newer GPU[[ (compute capability {capability} or more)]], or set dtype",
+        pattern=re.compile(
+            r"Unknown quantization method|The quantization method \S{1,80} is not supported for the current GPU\. "
+            r"Minimum capability: (?P<capability>\d{1,4})|Quantization scheme is not supported for the current GPU"
+            r"|\S{1,60} is not supported for quantization method|Bfloat16 is only supported on GPUs|"
+            r"No valid attention backend found for|[^\n]{0,60}no kernel image is available for execution on the device"
+        ),
+        anchors=("quantization", "Quantization", "Bfloat16", "backend", "kernel"),
+        samples=(
+            error(
+                "ValueError: The quantization method fp8 is not supported for the current GPU. Minimum capability: 89. "
+                "Current capability: 80."
+            ),
+            error("RuntimeError: CUDA error: no kernel image is available for execution on the device"),
+            error("ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0."),
+        ),
+        near_misses=(info("Detected quantization method fp8"), warning("Unknown quantization method")),
+    ),
+)
