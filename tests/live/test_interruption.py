@@ -1,0 +1,64 @@
+"""SIGKILL at every effect of a recovery: the daemon comes back and ends in the same place, with one step taken."""
+
+from __future__ import annotations
+
+import subprocess
+
+from tests.live.fleet import DAEMON, Fleet
+from tests.live.test_recovery import SINGLE, with_environment
+
+# What changes anything outside the process: a commit or a file reaching the disk, a rename, a program being run.
+EFFECTS = "fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,vfork,clone,clone3"
+
+
+def daemon(fleet: Fleet, prop: str) -> str:
+    return fleet.box.run(["systemctl", "show", DAEMON, "--value", "-p", prop]).stdout.strip()
+
+
+def settings(unit: str) -> list[str]:
+    """A unit without its comments, which tell when something was learned."""
+    return [line for line in unit.splitlines() if not line.startswith("#")]
+
+
+def test_killed_at_each_effect_of_a_recovery(box):
+    """The effects are found, not listed: the n-th system call that changes something is the daemon's last.
+
+    1024 sequences do not fit, 512 do. Whatever n is, the unit ends ready at 512 after exactly one lowering.
+    """
+    fleet = Fleet(box)
+    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4, SIM_START_S=1)})
+    box.write(
+        f"/etc/systemd/system/{DAEMON}.d/quick.conf", "[Service]\nRestartSec=100ms\n[Unit]\nStartLimitBurst=1000\n"
+    )
+    fleet.start_daemon()
+    fleet.supervisor("apply")
+    expected, kills = settings(fleet.unit("a")), 0
+
+    for number in range(1, 100):
+        before = len(fleet.steps("a"))
+        fleet.supervisor("forget", "a")
+        fleet.supervisor("apply", "--no-wait")
+        killed = _kill_at(fleet, number)
+        assert fleet.steps("a")[before:] == [(1024, 512)], (number, fleet.log())
+        assert settings(fleet.unit("a")) == expected, number
+        kills += killed
+        if not killed:
+            break
+
+    assert not killed, "more effects than looked at"
+    assert kills >= 12, "commit, write, sync, rename, reload, kill, reset, restart and the looks between are more"
+
+
+def _kill_at(fleet: Fleet, number: int) -> bool:
+    """Let a recovery run with the daemon killed at its `number`-th effect. Returns whether it came so far."""
+    pid = daemon(fleet, "MainPID")
+    inject = f"--inject={EFFECTS}:signal=SIGKILL:when={number}"
+    tracer = fleet.box.popen(
+        ["strace", "-qq", "-o", "/dev/null", f"--trace={EFFECTS}", inject, "-p", pid], stderr=subprocess.DEVNULL
+    )
+    try:
+        fleet.wait_for("a", "ready")
+        return daemon(fleet, "MainPID") != pid
+    finally:
+        tracer.terminate()
+        tracer.wait(10)
