@@ -15,11 +15,11 @@ from vllm_supervisor.store import Happening, Kind, LearnedCap, Store, Task, Task
 
 # How loud each kind is, and the ID under which units/vllm-supervisor.catalog explains it to `journalctl -x`.
 VOICE = {
-    Kind.READY: (log.NOTICE, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a01"),
-    Kind.LOWERED: (log.WARNING, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a02"),
-    Kind.GAVE_UP: (log.CRITICAL, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a03"),
-    Kind.WAITING: (log.WARNING, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a04"),
-    Kind.REPORTED: (log.ERROR, "6c2f1a0c8a5b4f0e9d0f4c7a1b1e5a05"),
+    Kind.READY: (log.NOTICE, "4a0e3c42e2f44e8a80bf88337a709baa"),
+    Kind.LOWERED: (log.WARNING, "c64f81b259cf4702b9255e8a80c72750"),
+    Kind.GAVE_UP: (log.CRITICAL, "911dd56b171b435485823b79d6889dab"),
+    Kind.WAITING: (log.WARNING, "38fba9308550461f9b54f102cddb1065"),
+    Kind.REPORTED: (log.ERROR, "abadff9006e746688a57eb17e14ab750"),
 }
 
 
