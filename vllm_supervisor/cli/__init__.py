@@ -19,6 +19,7 @@ COMMANDS = (
     "explain",
     "forget",
     "classify",
+    "rules",
     "schema",
     "run",
     "gate",

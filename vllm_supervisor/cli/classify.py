@@ -41,14 +41,20 @@ class Verdict:
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--floor", type=click.IntRange(min=1), help="remediation.floor of the service.  [default: 8]")
 @click.option("--declared", type=click.IntRange(min=1), help="max_num_seqs of the service, if it declares one.")
+@click.option("--explain", metavar="RULE", help="Tell what a rule means instead; reads no log.")
 @json_option
-def command(file: IO[bytes], floor: int | None, declared: int | None, as_json: bool) -> int:
+def command(file: IO[bytes], floor: int | None, declared: int | None, explain: str | None, as_json: bool) -> int:
     """Read a log and say what failed and what would be done about it.
 
     FILE is what vLLM or `journalctl` printed (-o cat, short, json or export), or - for standard input. Several units
     and starts in it are kept apart; the last one decides the exit code: 0 nothing failed, 10 lower, 11 set, 12 wait,
     13 report.
     """
+    if explain:
+        from vllm_supervisor.cli import rules
+
+        rules.explain(console(), explain)
+        return 0
     verdicts = _verdicts(file, floor, declared)
     if as_json:
         click.echo(json.dumps(_document(verdicts), ensure_ascii=False, indent=2))
