@@ -11,6 +11,7 @@ from vllm_supervisor.units.argv import digest
 RUN_VARIABLE = "SUPERVISED_RUN"  # not VLLM_*: vLLM warns of variables of that kind which it does not know
 _UNMARKED = "0" * 16
 RUN_PLACEHOLDER = f"Environment={RUN_VARIABLE}={_UNMARKED}"
+_CHECKSUM = "# Checksum of what follows: "
 _HEADER = re.compile(r"# Written by vllm-supervisor (?P<version>\S+) from (?P<source>.+)")
 _RUN = re.compile(rf"Environment={RUN_VARIABLE}=([0-9a-f]{{16}})")
 
@@ -70,8 +71,9 @@ def run_hash(text: str) -> str | None:
 
 
 def intact(text: str) -> bool:
-    """Whether a unit of ours starts what it was written to start; False once somebody changed that by hand."""
-    return header(text) is not None and run_hash(text) == _process_hash(text)
+    """Whether a unit of ours is as it was written; False once somebody changed it by hand."""
+    _, checksum, rest = (text.split("\n", 2) + ["", ""])[:3]
+    return header(text) is not None and checksum == _CHECKSUM + digest(rest)
 
 
 def needs_restart(old: str, new: str) -> bool:
@@ -89,8 +91,10 @@ def _process_side(text: str) -> list[tuple[str, str]]:
 
 
 def marked(text: str) -> str:
-    """A fresh unit with its digest where `RUN_PLACEHOLDER` stands: over all settings that a process gets."""
-    return text.replace(RUN_PLACEHOLDER, RUN_PLACEHOLDER.replace(_UNMARKED, _process_hash(text)), 1)
+    """A fresh unit with its two digests: what a process gets at `RUN_PLACEHOLDER`, the whole text under the header."""
+    run = text.replace(RUN_PLACEHOLDER, RUN_PLACEHOLDER.replace(_UNMARKED, _process_hash(text)), 1)
+    first, rest = run.split("\n", 1)
+    return f"{first}\n{_CHECKSUM}{digest(rest)}\n{rest}"
 
 
 def _process_hash(text: str) -> str:
