@@ -136,6 +136,7 @@ def _who(service: Service, cap: Cap | None) -> dict[str, object]:
         "description": literal(comment(f"{service.model} ({service.name})")),
         "user": service.user,
         "group": service.group,
+        "dedicated": service.user == DEFAULT_USER,
         "directory": directory,
         "state_directory": f"/var/lib/{directory}",
     }

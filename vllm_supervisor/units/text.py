@@ -14,6 +14,8 @@ RUN_PLACEHOLDER = f"Environment={RUN_VARIABLE}={_UNMARKED}"
 _CHECKSUM = "# Checksum of what follows: "
 _HEADER = re.compile(r"# Written by vllm-supervisor (?P<version>\S+) from (?P<source>.+)")
 _RUN = re.compile(rf"Environment={RUN_VARIABLE}=([0-9a-f]{{16}})")
+# The digest itself, and a time limit that a process which has started no longer asks for.
+_NOT_ITS_BUSINESS = re.compile(rf"Environment=(?:{RUN_VARIABLE}|VLLM_ENGINE_READY_TIMEOUT_S)=")
 
 # Read by systemd itself whenever it acts; the process knows nothing of them, so a reload is enough. LogExtraFields= and
 # the rate limit do wait for the next start, but they describe a run and are no reason to end one. Everything that is
@@ -86,7 +88,7 @@ def _process_side(text: str) -> list[tuple[str, str]]:
     return [
         (key, value)
         for key, value in _settings(text)
-        if key not in MANAGER_SIDE and not _RUN.fullmatch(f"{key}={value}")
+        if key not in MANAGER_SIDE and not _NOT_ITS_BUSINESS.match(f"{key}={value}")
     ]
 
 
