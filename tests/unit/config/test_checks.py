@@ -84,6 +84,21 @@ def test_nothing_wrong_within(values: dict[str, Any]) -> None:
     assert list(checks.within(service(**values))) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "gpus"),
+    [
+        pytest.param({}, 1, id="one"),
+        pytest.param(parallel(tensor_parallel_size=2, pipeline_parallel_size=3), 6, id="product"),
+        pytest.param(parallel(prefill_context_parallel_size=2), 2, id="prefill-context"),
+        pytest.param(parallel(tensor_parallel_size=2, data_parallel_size=4), 8, id="replicas"),
+        pytest.param(parallel(decode_context_parallel_size=4), 1, id="decode-context-adds-none"),
+        pytest.param(parallel(tensor_parallel_size=10**9), 256, id="bounded"),
+    ],
+)
+def test_how_many_gpus_a_service_fills(arguments: dict[str, int], gpus: int) -> None:
+    assert service(arguments=arguments).devices == tuple(range(gpus))
+
+
 def on(gpus: list[int] | None, share: float | None = None, **more: int) -> dict[str, Any]:
     arguments = {**parallel(**more), **({} if share is None else {"gpu-memory-utilization": share})}
     return {"gpus": gpus, "arguments": arguments}
@@ -133,14 +148,14 @@ def test_a_gpu_can_hold_both(one: dict[str, Any], other: dict[str, Any]) -> None
     assert list(checks.between([service("a", port=1, **one), service("b", port=2, **other)])) == []
 
 
-def test_three_that_fit_by_tenths() -> None:
-    """0.3 + 0.3 + 0.4 is a little more than 1 in binary."""
-    three = [
-        service(name, port=port, **on([0], share))
-        for name, port, share in (("a", 1, 0.3), ("b", 2, 0.3), ("c", 3, 0.4))
-    ]
+def test_four_that_fit_exactly() -> None:
+    """Their parts add up to a little more than 1 in binary."""
+    shares = [0.2, 0.4, 0.3, 0.1]
+    assert sum(shares) > 1
 
-    assert list(checks.between(three)) == []
+    assert (
+        list(checks.between([service(f"s{i}", port=i + 1, **on([0], share)) for i, share in enumerate(shares)])) == []
+    )
 
 
 def test_over_commitment_is_told_once_for_the_same_services() -> None:

@@ -108,6 +108,12 @@ def test_each_user_has_directories_of_its_own(user: str, directory: str) -> None
     assert f"HOME=/var/lib/{directory}" in setting(text, "Environment")
 
 
+def test_nobody_elses_shared_memory_is_removed() -> None:
+    """What a killed vLLM leaves in /dev/shm goes when its unit ends; not so what a person's other programs have there."""
+    assert setting(unit(), "RemoveIPC") == ["yes"]
+    assert setting(unit(service(user="bob")), "RemoveIPC") == []
+
+
 @pytest.mark.parametrize(
     ("values", "host", "home"),
     [
@@ -168,6 +174,14 @@ def test_nothing_a_value_holds_ends_its_line() -> None:
 
     assert not [line for line in text.split("\n") if line.startswith(("ExecStop", "ExecStart=evil"))]
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(("declared", "said"), [(None, True), (1024, True), (512, False), (128, False)])
+def test_a_learned_cap_is_told_of_where_it_binds(declared: int | None, *, said: bool) -> None:
+    text = unit(service(max_num_seqs=declared), Cap(512, "because"))
+
+    assert ("because" in text) == said
+    assert ("vllm-supervisor forget a" in text) == said
 
 
 def test_what_cannot_be_quoted_is_an_error() -> None:
