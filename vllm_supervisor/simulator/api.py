@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import secrets
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -103,7 +103,7 @@ class Api:
             prompt, wanted = prompt_of(body), int(body.get("max_tokens") or _DEFAULT_MAX_TOKENS)
         except (LookupError, TypeError, ValueError):
             return _error(400, "BadRequestError", "the request has no prompt, or one of the wrong form")
-        identifier = f"{prefix}-{secrets.token_hex(8)}"
+        identifier = f"{prefix}-{os.urandom(8).hex()}"
         self._log_request(identifier, prompt, wanted)
         words = [_WORDS[index % len(_WORDS)] for index in range(wanted)]
         asked = len(prompt.split())

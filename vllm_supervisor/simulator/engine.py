@@ -42,9 +42,9 @@ class Engine:
             return self._give_up(failure)
         except Terminated:
             return self._give_up(self._interrupted())
-        if self._start.settings.fault != "engine-timeout":
-            self._tell("ready")
         try:
+            if self._start.settings.fault != "engine-timeout":
+                self._tell("ready")
             return self._serve(ranks)
         except Terminated:
             self._log.write("stop-core")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from vllm_supervisor.simulator.generations import Prefix
@@ -70,13 +70,19 @@ class Log:
             _emit(_STDOUT, "".join(f"{header}{number} of {count}\n" for number in numbers))
 
 
-def _emit(stream: int, text: str) -> None:
-    data, start = text.encode(), 0
+def pieces(data: bytes) -> Iterator[bytes]:
+    """Cut text into whole lines of together at most `_PIPE_BUF` bytes; a longer line is a piece of its own."""
+    start = 0
     while start < len(data):
         end = start + _PIPE_BUF
-        if end < len(data):  # back to the last whole line, or on to the end of one that is longer than a piece
+        if end < len(data):
             end = data.rfind(b"\n", start, end) + 1 or data.find(b"\n", start) + 1 or len(data)
-        piece = data[start:end]
-        while piece:
-            piece = piece[os.write(stream, piece) :]
+        yield data[start:end]
         start = end
+
+
+def _emit(stream: int, text: str) -> None:
+    for piece in pieces(text.encode()):
+        rest = piece
+        while rest:
+            rest = rest[os.write(stream, rest) :]

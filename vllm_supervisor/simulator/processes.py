@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-_FORKED_BLOCKED = (signal.SIGTERM, signal.SIGINT)
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 _HIGHEST_DESCRIPTOR = 256  # none of ours is near it
 
 
@@ -44,38 +43,43 @@ def fork(run: Callable[[], int], *, title: str, keep: Iterable[int], ignore_term
     In the child SIGTERM and SIGINT raise `Terminated` (or do nothing at all), and every descriptor above stderr that
     is not in `keep` is closed, so that the end of a process shows at the other end of its pipes.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, _FORKED_BLOCKED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     try:
         child = os.fork()
         if child == 0:
             _run_child(run, title, {*keep}, ignore_term)
         return child
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORKED_BLOCKED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
 
 
 def _run_child(run: Callable[[], int], title: str, keep: set[int], ignore_term: bool) -> NoReturn:
     code = 70
     try:
         signal.set_wakeup_fd(-1)
-        for number in _FORKED_BLOCKED:
+        for number in _STOPS:
             signal.signal(number, signal.SIG_IGN if ignore_term else _terminate)
         for descriptor in range(3, _HIGHEST_DESCRIPTOR):
             if descriptor not in keep:
                 with suppress(OSError):
                     os.close(descriptor)
         rename(title)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORKED_BLOCKED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         code = run()
     except Terminated:
         code = 0
     except BaseException:
+        import traceback  # costs as much as a whole start, and only a bug needs it
+
         traceback.print_exc()
     finally:
         os._exit(code)
 
 
 def _terminate(_number: int, _frame: object) -> NoReturn:
+    """Once: a process that is ending is not to be interrupted by the next signal."""
+    for number in _STOPS:
+        signal.signal(number, signal.SIG_IGN)
     raise Terminated
 
 

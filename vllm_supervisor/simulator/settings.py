@@ -26,6 +26,18 @@ Every variable begins with `SIM_`; all of them are optional, and without any the
 | `SIM_DIE_HOW` | oom | `oom`: out of memory in a request; `kill`: SIGKILL to the engine |
 | `SIM_LOG_REQUESTS` | 0 | 1: prompts are logged, as `--enable-log-requests` does at vLLM's debug level |
 
+Scenarios, each a name, its variables, and the arguments after the model; they hold for every release and both runners:
+
+    seed         SIM_VOCABULARY=200064 SIM_WEIGHTS_GIB=214 SIM_KV_BYTES=63488 SIM_GRAPH_GIB=0.2 SIM_OUTSIDE_GIB=3.1
+                 SIM_SAMPLER_BYTES=4,4,4 --tensor-parallel-size 4 --max-model-len 131072 --gpu-memory-utilization 0.95
+    single-card  SIM_GPU_GIB=23.57 SIM_WEIGHTS_GIB=14.2 SIM_ACTIVATION_GIB=1.4 SIM_KV_BYTES=57344 SIM_OUTSIDE_GIB=1
+                 SIM_SAMPLER_BYTES=4,4,4 --max-model-len 8192 --gpu-memory-utilization 0.9
+    exhausted    SIM_GPU_GIB=23.57 SIM_WEIGHTS_GIB=14.2 SIM_ACTIVATION_GIB=1.4 SIM_KV_BYTES=57344 SIM_OUTSIDE_GIB=2.353
+                 SIM_SAMPLER_BYTES=4,4,4 --max-model-len 8192 --gpu-memory-utilization 0.9
+
+`seed` fails at the default and at 512, and serves at 256. `single-card` fails at 1024 and serves at 512; with
+`--runner pooling` it is the pooler that fails. `exhausted` fails at 8 and above.
+
 Of vLLM's own variables it honours `NO_COLOR` (where the release does) and `VLLM_KEEP_ALIVE_ON_ENGINE_DEATH`.
 """
 
