@@ -53,7 +53,9 @@ _WRAPPERS = (
     re.compile(r"\[rank\d{1,7}\]: ?"),
 )
 # VLLM_LOGGING_PREFIX: one word of the operator's choice, directly before vLLM's own header or process name
-_OWN_PREFIX = re.compile(rf"[^\s'\"`(]{{1,64}} ?(?=(?:\(\w{{1,64}} pid=\d{{1,10}}\) )?(?:{_LEVELS})\s+\d\d-\d\d \d\d:)")
+_OWN_PREFIX = re.compile(
+    rf"[^\s'\"`(]{{0,63}}[^\s'\"`(:] ?(?=(?:\(\w{{1,64}} pid=\d{{1,10}}\) )?(?:{_LEVELS})\s+\d\d-\d\d \d\d:)"
+)
 _RAY_REPEATED = re.compile(r" \[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs by default\..*)?$")
 _PROGRESS = re.compile(r"[^\r\n|]{0,200}?\d{1,3}%(?:\||[^\r\n|]{0,20}\|)[^\r\n\]]{0,300}\[[^\r\n\]]{0,100}\]")
 _EXCEPTION = re.compile(
@@ -122,7 +124,7 @@ def lines(message: bytes | str) -> Iterator[Line]:
 def _plain(text: str) -> Iterator[Line]:
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    for part in text.split("\n", _RECORD_LINES_LIMIT):
+    for part in text.rstrip("\r\n\0 \t").split("\n", _RECORD_LINES_LIMIT):
         yield from _undress(part.rstrip("\r\0 \t"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from vllm_supervisor.diagnosis import markers
 from vllm_supervisor.diagnosis.journal import Entry, read_export, read_json
@@ -26,6 +27,8 @@ _KERNEL_OOM = re.compile(
 _JOB = re.compile(r"(?P<what>Starting|Started|Stopping) " + _UNIT + r"(?: - .{0,300}?)?\.{0,3}$")
 _SUPPRESSED = re.compile(r"Suppressed (?P<count>\d{1,12}) messages from " + _UNIT)
 _WORDS = re.compile(rb"\.service|Killed process")
+
+_CONTROL = "control"  # which command of the unit it was, the text does not say
 
 _JOBS = {
     "Starting": LifecycleKind.STARTING,
@@ -81,7 +84,7 @@ def _systemd(line: bytes) -> tuple[str, Lifecycle] | None:
     if found := _JOB.match(text):
         return found["unit"], Lifecycle(_JOBS[found["what"]], text=text)
     if found := _EXITED.match(text):
-        command = "ExecStart" if found["which"] == "Main" else "control"
+        command = "ExecStart" if found["which"] == "Main" else _CONTROL
         status = int(found["status"])
         return found["unit"], Lifecycle(
             LifecycleKind.EXITED, command=command, exit_code=found["code"], exit_status=status, text=text
@@ -131,10 +134,12 @@ class _Runs:
             return Entry(unit, "", lifecycle=event)
         if event.kind is LifecycleKind.STARTING and (self._lines or self._over):
             self._next()
+        if event.command == _CONTROL and not self._lines:
+            event = replace(event, command="ExecStartPre")
         entry = Entry("", str(self._number), lifecycle=event)
         if event.kind is LifecycleKind.AUTO_RESTART:
             self._next()
-        elif event.kind in (LifecycleKind.EXITED, LifecycleKind.FAILED) and event.command != "control":
+        elif event.kind is LifecycleKind.FAILED or event.command == "ExecStart":
             self._over = True
         return entry
 

@@ -367,7 +367,7 @@ class Tracker:
     # -- systemd -----------------------------------------------------------------------------------------------------
 
     def _ended(self, event: Lifecycle) -> Finding | None:
-        if event.kind is not LifecycleKind.OOM_KILL and event.command in ("", "ExecStart"):
+        if event.kind is LifecycleKind.FAILED or (event.kind is LifecycleKind.EXITED and event.command == "ExecStart"):
             self._exit = self._exit or event
         if self.stop_requested:
             return None
@@ -400,8 +400,11 @@ class Tracker:
         )
 
     def _while_serving(self, best: _Found | None) -> Diagnosis | None:
-        if self.stop_requested or best is None:
+        if self.stop_requested or self._signalled:
             return None
+        if best is None:
+            ended = "ended by itself while it was serving"
+            return self._other(UNKNOWN, Act.REPORT, ended, _FALL_BACK_ADVICE) if self.ended else None
         failed = self._exit is not None and (self._exit.exit_status != 0 or self._exit.kind is LifecycleKind.FAILED)
         if not failed and not any(found.rule.effect is Effect.ENGINE_DEAD for found in self._found.values()):
             return None
@@ -415,7 +418,7 @@ class Tracker:
         if finding is None:
             text = self._exit.text if self._exit is not None else ""
             finding = Finding(rule_id, self.phase, quote(text or what, QUOTE_LIMIT))
-        return Diagnosis(rule_id, act, finding.phase, finding, False, None, None, True, f"{what}: {advice}")
+        return Diagnosis(rule_id, act, finding.phase, finding, self.ready, None, None, True, f"{what}: {advice}")
 
 
 def describe(event: Lifecycle) -> str:

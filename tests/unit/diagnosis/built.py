@@ -463,6 +463,18 @@ def others() -> dict[str, Log]:
             ),
             {},
         ),
+        "hub-unreachable/no-network": (
+            _front(
+                G26,
+                config,
+                "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find",
+            ),
+            {},
+        ),
+        "before-start/probe": (
+            _unit("Control process exited, code=exited, status=1/FAILURE", "Failed with result 'exit-code'."),
+            {"exit_status": 1},
+        ),
         "weights-corrupt/cut-short": (
             _raised(
                 G26,
@@ -638,6 +650,10 @@ def others() -> dict[str, Log]:
             _raised(G26, LOAD_FRAMES, "ValueError: the flux capacitor is not charged", loading(G26)[:1]),
             {"phase": "loading"},
         ),
+        "unknown/while-serving": (
+            ["Starting vllm-a.service - vLLM a...", *healthy(G26), *_unit("Deactivated successfully.")],
+            {"ready_before": True},
+        ),
         "unknown/silent": (
             [*opening(G26), *loading(G26)[:3], *EXITED],
             {"phase": "loading", "complete": False},
@@ -769,6 +785,16 @@ def harmless() -> dict[str, Log]:
         "none/lines-suppressed": (
             [*opening(G20), *loading(G20), "Suppressed 2481 messages from vllm-a.service", *served(G20)],
             {"ready": True, "complete": False},
+        ),
+        "none/signalled-while-serving": (
+            [
+                "Starting vllm-a.service - vLLM a...",
+                *healthy(G26),
+                *G26.log(G26.api, API, "INFO", "launcher.py", "[shutdown] API server: shutdown triggered"),
+                *G26.log(G26.api, API, "ERROR", "async_llm.py", "AsyncLLM output_handler failed."),
+                *_unit("Deactivated successfully."),
+            ],
+            {"ready": True},
         ),
         "none/still-loading": ([*opening(G20), *loading(G20)[:2]], {"ready": False}),
     }

@@ -110,7 +110,7 @@ NETWORK = (
 GPU = (
     Rule(
         id="no-gpu",
-        act=Act.REPORT,
+        act=Act.WAIT,
         phase=Phase.STARTING,
         versions="all",
         title="vLLM sees no GPU: none is visible to the service, or the driver is not ready yet.",
@@ -118,14 +118,16 @@ GPU = (
         pattern=re.compile(
             r"Failed to infer device type|No CUDA GPUs are available|No HIP GPUs are available|"
             r"(?:CUDA error: )?no (?:CUDA|ROCm)-capable device is detected|Device string must not be empty|"
-            r"[^\n]{0,60}Found no NVIDIA driver on your system|NVML Shared Library Not Found|Driver Not Loaded"
+            r"Found no NVIDIA driver on your system|NVML Shared Library Not Found|Driver Not Loaded|"
+            r"[^\n]{0,100}?Error 802: system not yet initialized"
         ),
-        anchors=("infer", "GPUs", "capable", "string", "NVIDIA", "NVML", "Driver"),
+        anchors=("infer", "GPUs", "capable", "string", "NVIDIA", "NVML", "Driver", "initialized"),
         samples=(
             "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`",
             error("RuntimeError: No CUDA GPUs are available"),
             error("RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"),
             "vllm.third_party.pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
+            error("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"),
         ),
         near_misses=(warning("No CUDA GPUs are available"), info("Automatically detected platform cuda.")),
     ),
@@ -139,17 +141,16 @@ GPU = (
         pattern=re.compile(
             r"[^\n]{0,60}?CUDA driver version is insufficient for CUDA runtime version|"
             r"The NVIDIA driver on your system is too old|Driver/library version mismatch|"
-            r"Failed to initialize NVML|[^\n]{0,60}?system not yet initialized|"
-            r"[^\n]{0,60}?unknown error(?: - this may be due to an incorrectly set up environment)?$|"
+            r"Failed to initialize NVML|CUDA unknown error|[^\n]{0,60}?Error 999: unknown error|"
             r"CUDA error: (?:unspecified launch failure|uncorrectable ECC error|the provided PTX was compiled)"
         ),
-        anchors=("driver", "mismatch", "NVML", "initialized", "unknown", "launch", "ECC", "PTX"),
+        anchors=("driver", "mismatch", "NVML", "unknown", "launch", "ECC", "PTX"),
         exceptions=frozenset(
             {"RuntimeError", "AcceleratorError", "NVMLError_LibRmVersionMismatch", "NVMLError_Unknown", "NVMLError"}
         ),
         samples=(
             error("RuntimeError: The NVIDIA driver on your system is too old (found version 12020)."),
-            error("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"),
+            error("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 999: unknown error"),
             "pynvml.NVMLError_LibRmVersionMismatch: Driver/library version mismatch",
         ),
         near_misses=(warning("The NVIDIA driver on your system is too old"), error("ValueError: unknown error")),
@@ -291,6 +292,19 @@ EXITS = (
         anchors=("exited",),
         exceptions=_SYSTEMD,
         samples=("vllm-a.service: Main process exited, code=exited, status=203/EXEC",),
+        near_misses=("vllm-a.service: Main process exited, code=exited, status=1/FAILURE",),
+    ),
+    Rule(
+        id="before-start",
+        act=Act.REPORT,
+        phase=Phase.STARTING,
+        versions="all",
+        title="A command that runs before vLLM (ExecStartPre=) failed.",
+        advice="run the unit's ExecStartPre= by hand as the service's user",
+        pattern=re.compile(r"exited ExecStartPre code=\w{1,20} status=(?P<exit_status>\d{1,3})$"),
+        anchors=("exited",),
+        exceptions=_SYSTEMD,
+        samples=("vllm-a.service: Control process exited, code=exited, status=1/FAILURE",),
         near_misses=("vllm-a.service: Main process exited, code=exited, status=1/FAILURE",),
     ),
     Rule(

@@ -82,6 +82,22 @@ RULES = (
         near_misses=(warning("requests.exceptions.ReadTimeout: telemetry"), error("LookupError: no entry")),
     ),
     Rule(
+        id="hub-unreachable",
+        act=Act.WAIT,
+        phase=Phase.STARTING,
+        versions="all",
+        title="The network to the model hub does not work.",
+        advice="start again once the network is there; or fetch the model before, into the service's HF_HOME",
+        pattern=re.compile(r"[^\n]{0,300}?(?:HTTPSConnectionPool\(host=|We couldn't connect to ')"),
+        anchors=("HTTPSConnectionPool", "couldn"),
+        exceptions=frozenset({"ConnectionError", "ProxyError", "SSLError", "OSError"}),
+        samples=(
+            "requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443",
+            error("OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them"),
+        ),
+        near_misses=(warning("We couldn't connect to 'https://stats.vllm.ai'"), "ConnectionError: the engine is gone"),
+    ),
+    Rule(
         id="weights-corrupt",
         act=Act.REPORT,
         phase=Phase.LOADING,
