@@ -81,8 +81,8 @@ def _put(merged: Merged, source: Source, key: str, node: Node) -> None:
             merged.origins[(key,)] = (source, (key,), node)
         return
     into = merged.data.setdefault(key, {})
-    merged.origins[(key,)] = (source, (key,), node)
-    if isinstance(into, dict):
+    if isinstance(into, dict):  # otherwise the defaults hold something else there, and the problem is theirs
+        merged.origins[(key,)] = (source, (key,), node)
         for name, written, child in _children(merged, source, key, node.value):
             _put_child(merged, source, (key, name), (key, written), child, into)
 

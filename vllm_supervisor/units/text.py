@@ -74,7 +74,7 @@ def run_hash(text: str) -> str | None:
 
 def intact(text: str) -> bool:
     """Whether a unit of ours is as it was written; False once somebody changed it by hand."""
-    _, checksum, rest = (text.split("\n", 2) + ["", ""])[:3]
+    _, checksum, rest = [*text.split("\n", 2), "", ""][:3]
     return header(text) is not None and checksum == _CHECKSUM + digest(rest)
 
 

@@ -268,6 +268,14 @@ def test_a_problem_in_the_defaults_is_told_once(at: Path) -> None:
     assert found.broken == {at, Path("conf.d/b.yaml")}
 
 
+def test_defaults_of_the_wrong_kind_are_blamed_themselves(at: Path) -> None:
+    main = "defaults: {executable: /opt/vllm/bin/vllm, environment: [A=1]}\n"
+
+    (problem,) = loaded(at, main, b="services:\n  b: {model: m, environment: {B: 2}}\n").problems
+
+    assert (problem.key, problem.message) == ("defaults.environment", "not a mapping")
+
+
 def test_defaults_stand_in_the_main_file_only(at: Path) -> None:
     (problem,) = loaded(at, "", b="defaults: {}\n").problems
 
