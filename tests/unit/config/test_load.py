@@ -117,7 +117,7 @@ def problem_cases() -> list[object]:
         "use one that exists on this host",
         "max-num-seqs: 4": "5: cannot use services.a.max-num-seqs = 4: no such key; did you mean `max_num_seqs`?",
         "gpu: [0]": "5: cannot use services.a.gpu = [0]: no such key; did you mean `gpus`?",
-        "remediation: {flor: 3}": "5: cannot use services.a.remediation.flor = 3: no such key; did you mean `floor`?",
+        "remediation: {floors: 3}": "5: cannot use services.a.remediation.floors = 3: no such key; did you mean `floor`?",
         "remediation: 3": "5: cannot use services.a.remediation = 3: not a mapping; "
         "write `KEY: VALUE` lines under it, indented",
         "remediation: {enabled: 'no'}": '5: cannot use services.a.remediation.enabled = "no": neither true nor false; '
@@ -182,7 +182,7 @@ def test_a_name_that_makes_no_unit(at: Path, name: str, reason: str) -> None:
 
 def test_everything_at_once(at: Path) -> None:
     """Problems of all services and files in one go, each with its line, in order."""
-    broken = "services:\n  b:\n    port: x\n    modle: y\n  c: 3\n"
+    broken = "services:\n  b:\n    port: x\n    models: y\n  c: 3\n"
 
     found = loaded(at, HEAD + "    port: 0\n    gpus: []\n", b=broken)
 
@@ -190,7 +190,7 @@ def test_everything_at_once(at: Path) -> None:
         ("conf.d/b.yaml", 2, "services.b.model"),
         ("conf.d/b.yaml", 2, "services.b.executable"),
         ("conf.d/b.yaml", 3, "services.b.port"),
-        ("conf.d/b.yaml", 4, "services.b.modle"),
+        ("conf.d/b.yaml", 4, "services.b.models"),
         ("conf.d/b.yaml", 5, "services.c"),
         ("config.yaml", 5, "services.a.port"),
         ("config.yaml", 6, "services.a.gpus"),
@@ -202,7 +202,7 @@ def test_everything_at_once(at: Path) -> None:
     [
         pytest.param("environment: {HF_TOKEN: sesame}", id="variable"),
         pytest.param("environment: [HF_TOKEN=sesame]", id="docker-style"),
-        pytest.param("enviroment: {HF_TOKEN: sesame}", id="misspelt-key"),
+        pytest.param("environments: {HF_TOKEN: sesame}", id="misspelt-key"),
         pytest.param("arguments: {api-key: sesame}", id="flag"),
         pytest.param("arguments: {api_key: [sesame]}", id="flag-list"),
         pytest.param("arguments: {api-key: sesame, api_key: sesame}", id="flag-twice"),

@@ -109,7 +109,7 @@ def test_each_user_has_directories_of_its_own(user: str, directory: str) -> None
 
 
 def test_nobody_elses_shared_memory_is_removed() -> None:
-    """What a killed vLLM leaves in /dev/shm goes when its unit ends; what a person's other programs have there stays."""
+    """What a killed vLLM leaves in /dev/shm goes with its unit; what other programs of a person have there stays."""
     assert setting(unit(), "RemoveIPC") == ["yes"]
     assert setting(unit(service(user="bob")), "RemoveIPC") == []
 
