@@ -206,7 +206,6 @@ def _told(row: Happening) -> list[str]:
     if row.quote:
         lines.append(f"    vLLM said, in phase {row.phase} (rule {row.rule}):")
         lines.append(f"    > {row.quote}")
-    if row.invocation:
         lines.append(f"    all of that run: journalctl _SYSTEMD_INVOCATION_ID={row.invocation}")
     return lines
 

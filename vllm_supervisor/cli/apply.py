@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vllm_supervisor.planning import Plan
 
 LOOK_S = 0.5
+QUIET_S = 10.0
 
 
 @click.command("apply")
@@ -84,14 +85,15 @@ def _wait(paths: Paths, planned: Plan, since_us: int) -> None:
 
 
 def _follow_plain(watch: Watch) -> list[Progress]:
-    """One line whenever a service does something new."""
-    said: dict[str, str] = {}
+    """One line whenever a service does something else, and every ten seconds when only its numbers change."""
+    said: dict[str, tuple[str, float]] = {}
     while True:
         seen = watch.look()
         for progress in seen:
             text = _words(progress)
-            if said.get(progress.name) != text:
-                said[progress.name] = text
+            kind, last_s = said.get(progress.name, ("", 0.0))
+            if kind != _without_numbers(text) or (text not in kind and progress.seconds - last_s > QUIET_S):
+                said[progress.name] = (_without_numbers(text), progress.seconds)
                 click.echo(f"{progress.name}: {text} ({progress.seconds:.0f} s)")
         if all(progress.outcome for progress in seen):
             return seen
@@ -117,6 +119,10 @@ def _follow_live(watch: Watch) -> list[Progress]:
             seen = watch.look()
             live.update(table(seen))
     return seen
+
+
+def _without_numbers(text: str) -> str:
+    return "".join(character for character in text if not character.isdigit())
 
 
 def _words(progress: Progress) -> str:

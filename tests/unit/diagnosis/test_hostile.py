@@ -180,7 +180,7 @@ def test_the_gate_rejects_what_a_served_model_prints():
         "(APIServer pid=7) INFO 11-29 15:22:11 [loggers.py:335] Engine 000: Avg prompt throughput: 2.0 tokens/s",
         'INFO:     127.0.0.1:59376 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
         '(APIServer pid=7) INFO:     127.0.0.1:59376 - "GET /metrics HTTP/1.1" 200 OK',
-        "\x1b[0;36m(APIServer pid=7)\x1b[0;0m \x1b[32mINFO\x1b[0m \x1b[90m11-29 15:22:11\x1b[0m [logger.py:39]\x1b[0m R",
+        "\x1b[0;36m(APIServer pid=7)\x1b[0;0m \x1b[32mINFO\x1b[0m \x1b[90m11-29 15:22:11\x1b[0m [logger.py:39] R",
         "(APIServer pid=7) DEBUG 11-29 15:22:11 [core.py:1] RuntimeError: not really",
         "(APIServer pid=7) WARNING 11-29 15:22:11 [core.py:1] torch.OutOfMemoryError: recovered",
         "INFO 03-01 10:00:00 metrics.py:455] Avg prompt throughput: 0.0 tokens/s",
