@@ -117,7 +117,8 @@ def problem_cases() -> list[object]:
         "use one that exists on this host",
         "max-num-seqs: 4": "5: cannot use services.a.max-num-seqs = 4: no such key; did you mean `max_num_seqs`?",
         "gpu: [0]": "5: cannot use services.a.gpu = [0]: no such key; did you mean `gpus`?",
-        "remediation: {floors: 3}": "5: cannot use services.a.remediation.floors = 3: no such key; did you mean `floor`?",
+        "remediation: {floors: 3}": "5: cannot use services.a.remediation.floors = 3: no such key; "
+        "did you mean `floor`?",
         "remediation: 3": "5: cannot use services.a.remediation = 3: not a mapping; "
         "write `KEY: VALUE` lines under it, indented",
         "remediation: {enabled: 'no'}": '5: cannot use services.a.remediation.enabled = "no": neither true nor false; '

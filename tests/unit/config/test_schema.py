@@ -53,7 +53,7 @@ def test_one_example_shows_every_key() -> None:
         "port: '8000'",
         "port: 70000",
         "gpus: []",
-        "models: x",
+        "weights: x",
         "user: Root",
         "executable: vllm",
         "environment: {A-B: x}",
