@@ -31,8 +31,8 @@ HARDWARE = {
 }
 # Of some 400 lines a failed start prints, those a person would pick out.
 TELLING = re.compile(
-    r"non-default args|KV cache size|Graph capturing finished"
-    r"|\[multiproc_executor.*RuntimeError: CUDA out of memory|startup complete|minimax-m25: |^(?:Starting|Started) |Main process exited"
+    r"non-default args|KV cache size|Graph capturing finished|\[multiproc_executor.*RuntimeError: CUDA"
+    r"|startup complete|minimax-m25: |^(?:Starting|Started) |Main process exited"
 )
 COLOUR = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
