@@ -21,7 +21,8 @@ _DRESSED = (
     rf"(?:{_COLOUR} {_COLOUR}\d\d-[^\]\n]{{1,250}}\]{_COLOUR} ?{_COLOUR}|: +)"
 )
 # What any other line must hold to matter: an error, a traceback, a progress bar, or a level behind a collector's
-# prefix; or colour, which may stand anywhere in these. Each begins with a character that prose has few of, which makes the search fast.
+# prefix; or colour, which may stand anywhere in these. Each begins with a character that prose has few of, which makes
+# the search fast.
 _LOOSE = (
     r"\x1b|Error|ERROR|: error|Exception|INFO|Interrupt|CRITICAL|FATAL|\", line |Traceback|Timeout|OutOfResources|"
     r"OfflineMode|\[type=|Value error|Completed \||Capturing|DeepGEMM warmup|JIT kernel|Application startup|"

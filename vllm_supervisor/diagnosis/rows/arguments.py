@@ -135,9 +135,8 @@ RULES = (
         pattern=re.compile(
             r"World size \((?P<world_size>\d{1,6})\) is larger than the number of available GPUs"
             r"|(?:DP adjusted )?local rank \d{1,6} is out of bounds|(?:CUDA|HIP) error: invalid device ordinal"
-            r"|device >= 0 && device < num_gpus"
         ),
-        anchors=("World", "bounds", "ordinal", "num_gpus"),
+        anchors=("World", "bounds", "ordinal"),
         certain=True,
         samples=(
             invalid(

@@ -58,10 +58,11 @@ NETWORK = (
         title="The ranks cannot talk to each other over NCCL or torch.distributed.",
         advice="set NCCL_DEBUG=INFO under `environment:`; check /dev/shm, NVLink and the network between the GPUs",
         pattern=re.compile(
-            r"NCCL error|NCCL Error|ncclSystemError|ncclUnhandledCudaError|ncclInternalError|"
+            r"NCCL (?:error|Error)|nccl(?:System|UnhandledCuda|Internal|Remote)Error|"
             r"\[[^\]\n]{1,200}\] Watchdog caught collective operation timeout|"
             r"[^\n]{0,300}?(?:NCCL error in|NCCL communicator)|The client socket has timed out|"
-            r"[^\n]{0,40}connection (?:was )?(?:reset|closed) by peer|Broken pipe|RPC call to \S{1,80} timed out"
+            r"[^\n]{0,40}[Cc]onnection (?:was )?(?:reset|closed) by peer|\[Errno 32\] Broken pipe|"
+            r"RPC call to \S{1,80} timed out"
         ),
         anchors=(
             "NCCL",
@@ -80,6 +81,11 @@ NETWORK = (
             error("RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)"),
             error("torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/x.cpp:94"),
             error("TimeoutError: RPC call to execute_model timed out."),
+            error("RuntimeError: ncclUnhandledCudaError: Call to CUDA function failed."),
+            error("RuntimeError: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"),
+            error("RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0]"),
+            error("torch.distributed.DistNetworkError: Connection reset by peer"),
+            "BrokenPipeError: [Errno 32] Broken pipe",
             "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying",
         ),
         near_misses=(info("NCCL version 2.27.3"), "gpu01:812:812 [0] NCCL WARN Cuda failure 'out of memory'"),
@@ -125,6 +131,10 @@ GPU = (
         samples=(
             "RuntimeError: Failed to infer device type, please set the environment variable `VLLM_LOGGING_LEVEL=DEBUG`",
             error("RuntimeError: No CUDA GPUs are available"),
+            error("RuntimeError: No HIP GPUs are available"),
+            error("RuntimeError: CUDA error: no CUDA-capable device is detected"),
+            error("RuntimeError: Device string must not be empty"),
+            "pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
             error("RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"),
             "vllm.third_party.pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
             error("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized"),
@@ -152,6 +162,10 @@ GPU = (
             error("RuntimeError: The NVIDIA driver on your system is too old (found version 12020)."),
             error("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 999: unknown error"),
             "pynvml.NVMLError_LibRmVersionMismatch: Driver/library version mismatch",
+            error("RuntimeError: CUDA driver version is insufficient for CUDA runtime version"),
+            error("RuntimeError: Failed to initialize NVML: Driver/library version mismatch"),
+            error("RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment"),
+            error("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"),
         ),
         near_misses=(warning("The NVIDIA driver on your system is too old"), error("ValueError: unknown error")),
     ),
@@ -173,6 +187,7 @@ GPU = (
         samples=(
             error("torch.AcceleratorError: CUDA error: an illegal memory access was encountered"),
             "Memory access fault by GPU node-1 (Agent handle: 0x5581) on address 0x7f. Reason: Unknown.",
+            error("RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered"),
             "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware",
         ),
         near_misses=(warning("an illegal memory access was encountered"), "Memory access is fast"),
@@ -202,6 +217,11 @@ SOFTWARE = (
             ),
             error("RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"),
             error("RuntimeError: Ninja build failed. Ninja output:"),
+            error("RuntimeError: Ninja is required to load C++ extensions"),
+            error("RuntimeError: Failed to find C compiler. Please specify via CC environment variable"),
+            error("RuntimeError: Error building extension 'sampling'"),
+            error("OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root."),
+            error("subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1."),
         ),
         near_misses=("FileNotFoundError: [Errno 2] No such file or directory: '/opt/models/ninja.txt'",),
     ),
@@ -237,6 +257,8 @@ SOFTWARE = (
         samples=(
             "OSError: [Errno 28] No space left on device",
             error("RuntimeError: Insufficient space in /dev/shm for message queue: 64 MiB required, 8 MiB free."),
+            error("safetensors_rust.SafetensorError: Error while serializing: IO Error: No space left on device"),
+            error("RuntimeError: Error while creating shared memory segment /dev/shm/nccl-Y3 (size 9637888)"),
         ),
         near_misses=(warning("No space left on device for the log"), error("OSError: [Errno 5] no device")),
     ),
@@ -254,7 +276,7 @@ SOFTWARE = (
             r"|\s*$"
         ),
         anchors=("DefaultCPUAllocator", "Cannot", "swap", "Unable", "MemoryError"),
-        exceptions=frozenset({"RuntimeError", "OSError", "MemoryError", "ValueError"}),
+        exceptions=frozenset({"RuntimeError", "OSError", "MemoryError", "_ArrayMemoryError", "ValueError"}),
         samples=(
             error(
                 "RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you "
@@ -262,6 +284,8 @@ SOFTWARE = (
             ),
             "OSError: [Errno 12] Cannot allocate memory",
             "MemoryError",
+            error("ValueError: Too large swap space. 64.00 GiB out of the 62.00 GiB total CPU memory is allocated"),
+            error("numpy.core._exceptions._ArrayMemoryError: Unable to allocate 2.00 GiB for an array with shape (9,)"),
         ),
         near_misses=(info("MemoryError"), error("RuntimeError: Cannot allocate a slot")),
     ),

@@ -252,6 +252,7 @@ KV_CACHE = (
         certain=True,
         samples=(
             error("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when"),
+            error("ValueError: Cannot auto-fit max_model_len: not enough GPU memory available to serve even one token"),
             info("Available KV cache memory: -3.32 GiB")
             + "\n"
             + error("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`"),
@@ -460,7 +461,16 @@ OTHER_PHASES = (
         pattern=_DEVICE_OOM,
         anchors=_OOM_WORDS,
         rank=Rank.GENERAL,
-        samples=(_TORCH, "RuntimeError: CUDA error: out of memory", relayed(_TORCH.partition(": ")[2])),
+        samples=(
+            _TORCH,
+            relayed(_TORCH.partition(": ")[2]),
+            "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory.",
+            "RuntimeError: CUDA error: out of memory",
+            "torch.AcceleratorError: HIP error: out of memory",
+            "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+            error("RuntimeError: Triton Error [CUDA]: out of memory"),
+            "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)",
+        ),
         near_misses=(
             info("CUDA graphs can take additional 1~3 GiB memory per GPU. If you are running out of memory, consider"),
             "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 1",

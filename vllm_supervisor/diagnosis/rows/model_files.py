@@ -26,6 +26,8 @@ RULES = (
         samples=(
             error("OSError: You are trying to access a gated repo."),
             "huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1-68)",
+            error("OSError: Cannot access gated repo for url https://huggingface.co/x/y/resolve/main/config.json."),
+            error("OSError: Access to model x/y is restricted. You must have access to it and be authenticated"),
             "requests.exceptions.HTTPError: 403 Client Error: Forbidden for url: https://huggingface.co/x/resolve/main/c",
         ),
         near_misses=(warning("401 Client Error: no telemetry"), error("HTTPError: 404 Client Error: Not Found")),
@@ -52,6 +54,12 @@ RULES = (
             error("ValueError: Invalid repository ID or local directory specified: '/opt/models/x'."),
             "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error. (Request ID: Root=1-68)",
             error("RuntimeError: Cannot find any model weights with `/opt/models/empty`"),
+            "huggingface_hub.errors.HFValidationError: Repo id must use alphanumeric chars or '-', '_', '.'",
+            error("ValueError: Could not detect config format for no config file found. With config_format 'auto'"),
+            error("OSError: Can't load the configuration of '/opt/models/x'. If you were trying to load it from"),
+            error("OSError: x/y is not a local folder and is not a valid model identifier listed on the hub"),
+            error("ValueError: Unrecognized model in /opt/models/x. Should have a `model_type` key in its config.json"),
+            error("FileNotFoundError: [Errno 2] No such file or directory: '/opt/models/x/config.json'"),
         ),
         near_misses=(info("Invalid repository ID or local directory specified"), error("ValueError: Invalid value")),
     ),
@@ -105,24 +113,18 @@ RULES = (
         title="A file of the weights is cut short or damaged, or does not belong to this model.",
         advice="fetch the model again and compare its checksums; a download that was interrupted looks like this",
         pattern=re.compile(
-            r"Error while deserializing header|header too large|HeaderTooLarge|[^\n]{0,80}incomplete metadata"
-            r"|PytorchStreamReader failed|There is no module or parameter named '|Following weights were not init"
+            r"Error while deserializing header|PytorchStreamReader failed|There is no module or parameter named '|"
+            r"Following weights were not initialized"
         ),
-        anchors=(
-            "deserializing",
-            "header",
-            "HeaderTooLarge",
-            "incomplete",
-            "PytorchStreamReader",
-            "parameter",
-            "initialized",
-        ),
+        anchors=("deserializing", "PytorchStreamReader", "parameter", "initialized"),
         samples=(
             error(
                 "safetensors._safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, "
                 "file not fully covered"
             ),
             error("ValueError: There is no module or parameter named 'lm_head' in LlamaForCausalLM"),
+            error("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory"),
+            error("ValueError: Following weights were not initialized from checkpoint: {'lm_head.weight'}"),
         ),
         near_misses=(warning("Error while deserializing header"), error("ValueError: incomplete request")),
     ),
@@ -136,7 +138,7 @@ RULES = (
         pattern=re.compile(
             r"Model architectures? \S[^\n]{0,300}?(?:are not supported for now|failed to be inspected"
             r"|was supported in vLLM until)"
-            r"|The checkpoint you are trying to load has model type `[^`\n]{1,100}` but Transformers does not recognize"
+            r"|The checkpoint you are trying to load has model type `[^`\n]{1,100}` but Transformers does not rec"
         ),
         anchors=("architectures", "architecture", "checkpoint"),
         rank=Rank.CAUSE,
@@ -145,6 +147,9 @@ RULES = (
                 "ModelConfig",
                 "  Value error, Model architectures ['NewForCausalLM'] are not supported for now. "
                 "Supported architectures: dict_keys([]) [type=value_error]",
+            ),
+            error(
+                "ValueError: The checkpoint you are trying to load has model type `new` but Transformers does not rec"
             ),
             error("ValueError: Model architecture X was supported in vLLM until v0.9.2, and is not supported anymore."),
         ),
@@ -190,6 +195,14 @@ RULES = (
                 "Current capability: 80."
             ),
             error("RuntimeError: CUDA error: no kernel image is available for execution on the device"),
+            error("ValueError: Unknown quantization method: fp3. Must be one of ['awq']."),
+            error("RuntimeError: Quantization scheme is not supported for the current GPU. Required capability: 90."),
+            error(
+                "ValueError: torch.bfloat16 is not supported for quantization method awq. Supported dtypes: [float16]"
+            ),
+            error(
+                "ValueError: No valid attention backend found for Tesla T4 with AttentionSelectorConfig(head_size=256)"
+            ),
             error("ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0."),
         ),
         near_misses=(info("Detected quantization method fp8"), warning("Unknown quantization method")),

@@ -48,6 +48,10 @@ ECHOES = (
             "(Worker_TP1 pid=5) ERROR 11-29 15:26:59 [multiproc_executor.py:1063] WorkerProc hit an exception.",
             "RuntimeError: cancelled",
             error("AsyncLLM output_handler failed."),
+            error("WorkerProc failed to start."),
+            error("Exception: WorkerProc initialization failed due to an exception in a background process."),
+            "(APIServer pid=7) CRITICAL 03-01 10:00:00 [x.py:1] Got fatal signal from worker processes, shutting down.",
+            error("vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace"),
         ),
         near_misses=(info("EngineCore failed to start."), READY + error("EngineCore failed to start.")),
     ),
@@ -108,6 +112,9 @@ SERVING = (
             READY
             + error("vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace"),
             READY + error("Engine core proc EngineCore_DP0 died unexpectedly, shutting down client."),
+            READY + error("AsyncLLM output_handler failed."),
+            READY + error("Worker proc VllmWorker-0 died unexpectedly, shutting down executor."),
+            READY + error("RuntimeError: Process ApiServer_0 (PID: 812) died with exit code -9"),
         ),
         near_misses=(
             READY + error("Error in preprocessing prompt inputs"),
