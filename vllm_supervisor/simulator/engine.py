@@ -64,6 +64,7 @@ class Engine:
         self._call(ranks, "determine_available_memory", "core-profile")
         self._size_kv_cache()
         self._call(ranks, "initialize_from_config", "core-allocate")
+        self._call(ranks, "prepare_warm_up", "core-warm-up")
         self._call(ranks, "compile_or_warm_up_model", "core-warm-up")
         self._log.write("init-done", seconds=time.monotonic() - began)
         return ranks

@@ -85,16 +85,30 @@ class Rank:
             raise failures.mamba_blocks(self._start.service.max_num_seqs, int(self._argument))
         self._start.pause("allocate")
 
-    def compile_or_warm_up_model(self) -> None:
-        """Capture graphs and warm the sampler up, in the order of the release and its runner."""
+    def prepare_warm_up(self) -> None:
+        """The first part of vLLM's `compile_or_warm_up_model`, up to the sampler's first allocation.
+
+        A call of its own, since the ranks arrive there together: on real cards collectives keep them in step.
+        """
         self._write_first("jit-warmup", seconds=self._start.seconds("warm-up"))
-        if self._is_v2 and self._start.generation.warms_up_first:
-            self._warm_up()
-            self._capture()
-        else:
+        if not self._warms_up_first:
             self._capture()
             self._write_first("free-memory")
-            self._warm_up()
+        self._start.pause("warm-up")
+        if self._number == 0 and self._warm_up_failure() is not None:
+            self._log.flood(self._start.settings.flood)
+
+    def compile_or_warm_up_model(self) -> None:
+        """The rest of it: allocate the sampler's buffers, and capture graphs where that comes last."""
+        failure = self._warm_up_failure()
+        if failure is not None:
+            raise failure
+        if self._warms_up_first:
+            self._capture()
+
+    @property
+    def _warms_up_first(self) -> bool:
+        return self._is_v2 and self._start.generation.warms_up_first
 
     @property
     def _is_v2(self) -> bool:
@@ -118,19 +132,11 @@ class Rank:
                 self._log.bar("\n")
         self._write_first("capture", seconds=time.monotonic() - began)
 
-    def _warm_up(self) -> None:
-        """Allocate the sampler's buffers; with eager execution runner v2 does not, and pays at the first request."""
-        if self._is_v2 and self._start.service.enforce_eager:
-            return
-        self._start.pause("warm-up")
-        failure = self._warm_up_failure()
-        if failure is not None:
-            if self._number == 0:
-                self._log.flood(self._start.settings.flood)
-            raise failure
-
     def _warm_up_failure(self) -> VllmError | None:
+        """What goes wrong, if anything; with eager execution runner v2 skips it and pays at the first request."""
         start, layout = self._start, self._start.layout
+        if self._is_v2 and start.service.enforce_eager:
+            return None
         place = "sampler-top-k-top-p-v2" if self._is_v2 else "sampler-other"
         if self._fault == "ninja-missing":
             return failures.ninja_missing((place,))

@@ -259,7 +259,7 @@ def test_sigterm_when_ready(run, whole_group: bool) -> None:
     code, text = server.end()
 
     assert code == 0
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < LIMIT_S / 2
     assert "INFO:     Shutting down" in text
     assert "EngineDeadError" not in text
     with pytest.raises(ProcessLookupError):
@@ -386,6 +386,7 @@ def test_a_flood_before_the_error_loses_no_line(run) -> None:
     numbers = [int(number) for number in re.findall(r"skipping tactic (\d+) of 20000$", text, re.MULTILINE)]
     assert code == 1
     assert numbers == list(range(1, 20001))
+    assert M1 not in text[: text.rindex("skipping tactic")]
     assert text.count(M1) == 6
 
 
