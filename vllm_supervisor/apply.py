@@ -118,14 +118,14 @@ class Progress:
     Attributes:
         seconds: since the watch began.
         doing: what it does now, for people.
-        value: `--max-num-seqs` it was last lowered to since the watch began, or None.
+        value: the flag that a remedy changed last since the watch began, with its value; "" while none did.
         outcome: None while it is on its way.
     """
 
     name: str
     seconds: float
     doing: str
-    value: int | None = None
+    value: str = ""
     outcome: Outcome | None = None
 
 
@@ -153,8 +153,8 @@ class Watch:
     def _progress(self, state: UnitState) -> Progress:
         tracker = self._eyes.tracker(state)
         name, seconds = self._names[state.name], clock.monotonic_s() - self._began_s
-        lowered = [row for row in self._history(name) if row.kind is Kind.LOWERED]
-        value = lowered[-1].to if lowered else None
+        changed = [row for row in self._history(name) if row.to is not None]
+        value = f"{changed[-1].flag} {changed[-1].to:g}" if changed else ""
         if state.ready:
             return Progress(name, seconds, "ready", value, Outcome.READY)
         if state.active_state in ("failed", "inactive") and not state.job:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vllm_supervisor import units
-from vllm_supervisor.config import Service
+from vllm_supervisor.config import Remediation, Service
 from vllm_supervisor.errors import HostError
 from vllm_supervisor.host import systemd
-from vllm_supervisor.remedy import State
+from vllm_supervisor.remedy import Bounds, Flag, State, Values
 from vllm_supervisor.store import AppliedService, LearnedCap, Store
 
 
@@ -42,22 +42,43 @@ def services(store: Store) -> dict[str, InForce]:
 def state(store: Store, item: InForce) -> State:
     """What `decide` needs to know of a service under the fingerprint in force."""
     known = store.cap(item.applied.name, item.applied.fingerprint)
-    remediation = item.service.remediation
-    return State(
+    declared = Values(
+        item.service.max_num_seqs,
+        item.service.memory_share,
+        int(item.service.number("max-model-len", 0)) or None,
+        enforce_eager=item.service.arguments.get("enforce-eager") is True,
+    )
+    if known is None:
+        return State(bounds(item.service.remediation), declared)
+    learned = Values(known.value, known.gpu_memory_utilization, known.max_model_len, known.enforce_eager)
+    return State(bounds(item.service.remediation), declared, learned, known.attempts, known.treated, known.exhausted)
+
+
+def bounds(remediation: Remediation) -> Bounds:
+    """What the operator allows, as `decide` wants it."""
+    utilization = remediation.gpu_memory_utilization
+    return Bounds(
         floor=remediation.floor,
         max_attempts=remediation.max_attempts,
         enabled=remediation.enabled,
-        declared=item.service.max_num_seqs,
-        cap=known.value if known else None,
-        attempts=known.attempts if known else 0,
-        treated=known.treated if known else "",
-        exhausted=known.exhausted if known else False,
+        utilization_step=utilization.step if utilization else None,
+        utilization_floor=utilization.floor if utilization else 0.0,
+        model_len_floor=remediation.max_model_len.floor if remediation.max_model_len else None,
+        eager=remediation.enforce_eager,
     )
 
 
 def unit_cap(known: LearnedCap | None) -> units.Cap | None:
-    """The part of what was learned that the unit shows."""
-    return None if known is None or known.value is None else units.Cap(known.value, known.reason)
+    """The part of what was learned that the unit shows; None when that is nothing."""
+    if known is None:
+        return None
+    learned = {
+        Flag.GPU_MEMORY_UTILIZATION: known.gpu_memory_utilization,
+        Flag.MAX_MODEL_LEN: known.max_model_len,
+        Flag.ENFORCE_EAGER: known.enforce_eager or None,
+    }
+    others = {str(flag): value for flag, value in learned.items() if value is not None}
+    return units.Cap(known.value, known.reason, others) if others or known.value is not None else None
 
 
 def unit_text(store: Store, name: str, host: units.Host) -> str:

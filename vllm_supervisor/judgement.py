@@ -16,6 +16,7 @@ from vllm_supervisor.store import Happening, Kind, LearnedCap, Store, Task, Task
 # How loud each kind is, and the ID under which units/vllm-supervisor.catalog explains it to `journalctl -x`.
 VOICE = {
     Kind.READY: (log.NOTICE, "4a0e3c42e2f44e8a80bf88337a709baa"),
+    Kind.CHANGED: (log.WARNING, "876343a470154659b481b79b2650ec0e"),
     Kind.LOWERED: (log.WARNING, "c64f81b259cf4702b9255e8a80c72750"),
     Kind.GAVE_UP: (log.CRITICAL, "911dd56b171b435485823b79d6889dab"),
     Kind.WAITING: (log.WARNING, "38fba9308550461f9b54f102cddb1065"),
@@ -63,7 +64,8 @@ class Judge:
             return None
         match step.action:
             case Relaunch():
-                return self._commit(item, evidence, step, Kind.LOWERED, why=step.why, task=TaskKind.RELAUNCH)
+                kind = Kind.LOWERED if step.action.flag is remedy.Flag.MAX_NUM_SEQS else Kind.CHANGED
+                return self._commit(item, evidence, step, kind, why=step.why, task=TaskKind.RELAUNCH)
             case GiveUp():
                 return self._commit(item, evidence, step, Kind.GAVE_UP, why=step.why, task=TaskKind.STOP)
             case Wait():
@@ -107,8 +109,8 @@ class Judge:
 
 def _happening(item: InForce, evidence: Evidence, step: Step, kind: Kind, why: str, now_us: int) -> Happening:
     diagnosis = evidence.diagnosis
-    to = step.state.cap if kind is Kind.LOWERED else None
-    attempt = (step.state.attempts, step.state.max_attempts) if kind in (Kind.LOWERED, Kind.GAVE_UP) else (None, None)
+    relaunch = step.action if isinstance(step.action, Relaunch) else None
+    tells_attempts = isinstance(step.action, Relaunch | GiveUp)
     if diagnosis is None:
         return Happening(now_us, item.applied.name, kind, evidence.invocation, why, tried=step.state.effective)
     return Happening(
@@ -121,9 +123,10 @@ def _happening(item: InForce, evidence: Evidence, step: Step, kind: Kind, why: s
         phase=diagnosis.phase,
         quote=diagnosis.finding.quote,
         tried=diagnosis.tried,
-        to=to,
-        attempt=attempt[0],
-        attempts=attempt[1],
+        flag=relaunch.flag if relaunch else "",
+        to=relaunch.to if relaunch else None,
+        attempt=step.state.attempts if tells_attempts else None,
+        attempts=step.state.bounds.max_attempts if tells_attempts else None,
     )
 
 
@@ -131,9 +134,21 @@ def _learned(item: InForce, step: Step, store: Store, happening: Happening) -> L
     name, fingerprint, after = item.applied.name, item.applied.fingerprint, step.state
     known = store.cap(name, fingerprint)
     reason, learned_us = (known.reason, known.learned_us) if known else ("", happening.time_us)
-    if happening.kind in (Kind.LOWERED, Kind.GAVE_UP):
+    if isinstance(step.action, Relaunch | GiveUp):
         reason, learned_us = f"{clock.local(happening.time_us)}: {happening.why}", happening.time_us
-    return LearnedCap(name, fingerprint, after.cap, after.attempts, after.treated, after.exhausted, reason, learned_us)
+    return LearnedCap(
+        name,
+        fingerprint,
+        after.learned.max_num_seqs,
+        after.attempts,
+        after.treated,
+        after.exhausted,
+        reason,
+        learned_us,
+        after.learned.gpu_memory_utilization,
+        after.learned.max_model_len,
+        after.learned.enforce_eager,
+    )
 
 
 def _say(item: InForce, happening: Happening) -> None:

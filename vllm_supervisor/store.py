@@ -50,6 +50,11 @@ MIGRATIONS = (
     CREATE INDEX history_by_service ON history (service, id);
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
     """,
+    """
+    ALTER TABLE caps ADD COLUMN gpu_memory_utilization REAL;
+    ALTER TABLE caps ADD COLUMN max_model_len INTEGER;
+    ALTER TABLE caps ADD COLUMN enforce_eager INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 
 
@@ -59,7 +64,8 @@ class Kind(StrEnum):
     APPLIED = "applied"
     REMOVED = "removed"
     READY = "ready"
-    LOWERED = "lowered"
+    LOWERED = "lowered"  # max-num-seqs
+    CHANGED = "changed"  # another flag, which the operator opened
     GAVE_UP = "gave-up"
     WAITING = "waiting"
     REPORTED = "reported"
@@ -101,7 +107,10 @@ class LearnedCap:
     """What was learned of one service under one fingerprint.
 
     Attributes:
-        value: upper bound on `max_num_seqs`; None when it was given up before anything lower was tried.
+        value: upper bound on `max_num_seqs`; None when none was learned.
+        gpu_memory_utilization: a share, 0 to 1, where the operator lets remedies lower it; else None.
+        max_model_len: in tokens, likewise.
+        enforce_eager: whether a remedy added the flag, likewise.
         attempts: relaunches so far.
         treated: invocation that was last answered.
         exhausted: True after giving up.
@@ -117,6 +126,9 @@ class LearnedCap:
     exhausted: bool
     reason: str
     learned_us: int
+    gpu_memory_utilization: float | None = None
+    max_model_len: int | None = None
+    enforce_eager: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +153,9 @@ class Happening:
         rule: the diagnosis, or "".
         phase: phase of the start in which it happened, or "".
         quote: the log line, or "".
-        tried: value that ran, in sequences.
-        to: value it was changed to.
+        tried: `max_num_seqs` that ran, in sequences.
+        flag: what was changed, as vLLM spells it, or "".
+        to: value it was changed to; 1 for a switch.
         attempt: k of `attempts`.
         attempts: n, the most there will be.
     """
@@ -156,12 +169,14 @@ class Happening:
     phase: str = ""
     quote: str = ""
     tried: int | None = None
-    to: int | None = None
+    flag: str = ""
+    to: float | None = None
     attempt: int | None = None
     attempts: int | None = None
     id: int = field(default=0, compare=False)
 
 
+_SWITCHES = ("exhausted", "enforce_eager")
 _COLUMNS = ("time_us", "service", "kind", "invocation")
 
 
@@ -248,13 +263,13 @@ class Store:
         """What was learned of this service under this fingerprint."""
         rows = self._db.execute("SELECT * FROM caps WHERE service = ? AND fingerprint = ?", (service, fingerprint))
         row = rows.fetchone()
-        return LearnedCap(**{**dict(row), "exhausted": bool(row["exhausted"])}) if row else None
+        return LearnedCap(**{**dict(row), **{name: bool(row[name]) for name in _SWITCHES}}) if row else None
 
     def put_cap(self, cap: LearnedCap) -> None:
         """Remember a cap, replacing what was known under its fingerprint."""
         self._db.execute(
-            "REPLACE INTO caps VALUES"
-            " (:service, :fingerprint, :value, :attempts, :treated, :exhausted, :reason, :learned_us)",
+            "REPLACE INTO caps VALUES (:service, :fingerprint, :value, :attempts, :treated, :exhausted, :reason,"
+            " :learned_us, :gpu_memory_utilization, :max_model_len, :enforce_eager)",
             asdict(cap),
         )
 

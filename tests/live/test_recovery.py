@@ -226,3 +226,40 @@ def test_other_failures_are_reported_and_change_nothing(fleet, fault):
 
     assert fleet.unit("a") == before
     assert fleet.steps("a") == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "opened", "expected"),
+    [
+        pytest.param(
+            {"SIM_FAULT": "graph-oom"},
+            {"gpu_memory_utilization": {"step": 0.02, "floor": 0.93}, "enforce_eager": True},
+            [("gpu-memory-utilization", 0.93), ("enforce-eager", 1)],
+            id="graphs",
+        ),
+        pytest.param(
+            {"SIM_FAULT": "context-too-long"},
+            {"max_model_len": {"floor": 64}},
+            [("max-model-len", None)],
+            id="context",
+        ),
+    ],
+)
+def test_flags_the_operator_opened(fleet, variables, opened, expected):
+    """Each within its bound, one after the other, told in the history and shown in the unit."""
+    service = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, **variables)
+    fleet.configure({"a": {**service, "remediation": opened}})
+    fleet.start_daemon()
+    fleet.supervisor("apply", "--no-wait")
+
+    rows = fleet.box.wait_until(
+        lambda: len(rows := [r for r in fleet.history("a") if r["kind"] == "changed"]) >= len(expected) and rows,
+        "changes",
+        timeout=30,
+    )
+
+    assert [(row["flag"], row["to"]) for row in rows[: len(expected)]] == [
+        (flag, row["to"] if to is None else to) for (flag, to), row in zip(expected, rows, strict=False)
+    ]
+    told = next(line for line in fleet.unit("a").splitlines() if line.startswith("# Runs with "))
+    assert all(f"--{flag}" in told and f"--{flag}" in fleet.unit("a").partition("ExecStart=")[2] for flag, _ in expected)

@@ -8,7 +8,17 @@ from dataclasses import replace
 import pytest
 
 from vllm_supervisor.errors import StoreError
-from vllm_supervisor.store import HISTORY_ROWS, AppliedService, Happening, Kind, LearnedCap, Store, Task, TaskKind
+from vllm_supervisor.store import (
+    HISTORY_ROWS,
+    MIGRATIONS,
+    AppliedService,
+    Happening,
+    Kind,
+    LearnedCap,
+    Store,
+    Task,
+    TaskKind,
+)
 
 CAP = LearnedCap("a", "f1", 512, 1, "run1", exhausted=False, reason="1024 did not fit", learned_us=7)
 SERVICE = AppliedService("a", "vllm-a.service", "{}", "f1", 7)
@@ -160,3 +170,12 @@ def test_looking_creates_nothing(path):
         Store(path, read_only=True)
 
     assert not path.exists()
+
+
+def test_a_store_of_an_older_version_keeps_what_it_holds(path):
+    """The first version knew max-num-seqs only; an upgrade in place must not lose a cap."""
+    with sqlite3.connect(path) as db:
+        db.executescript(f"{MIGRATIONS[0]} PRAGMA user_version=1;")
+        db.execute("INSERT INTO caps VALUES ('a', 'f1', 512, 1, 'run1', 0, '1024 did not fit', 7)")
+
+    assert Store(path).cap("a", "f1") == CAP

@@ -126,5 +126,4 @@ def _without_numbers(text: str) -> str:
 
 
 def _words(progress: Progress) -> str:
-    lowered = f", max-num-seqs lowered to {progress.value}" if progress.value else ""
-    return f"{progress.doing}{lowered}"
+    return f"{progress.doing}, now with {progress.value}" if progress.value else progress.doing

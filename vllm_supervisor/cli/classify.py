@@ -68,10 +68,10 @@ def command(file: IO[bytes], floor: int | None, declared: int | None, explain: s
 def _verdicts(file: IO[bytes], floor: int | None, declared: int | None) -> list[Verdict]:
     from vllm_supervisor.config import Remediation
     from vllm_supervisor.diagnosis import Tracker, Trackers, read
-    from vllm_supervisor.remedy import State
+    from vllm_supervisor.remedy import Bounds, State, Values
 
-    bounds = Remediation(floor=floor) if floor else Remediation()
-    state = State(floor=bounds.floor, max_attempts=bounds.max_attempts, declared=declared)
+    default = Remediation()
+    state = State(Bounds(floor or default.floor, default.max_attempts), Values(declared))
     trackers = Trackers()
     try:
         trackers.feed_all(read(file))
@@ -97,8 +97,8 @@ def _act(step: Step, diagnosis: Diagnosis) -> tuple[str, int | None]:
     from vllm_supervisor.remedy import Relaunch, Wait
 
     match step.action:
-        case Relaunch(to):
-            return ("set" if to == diagnosis.bound else "lower"), to
+        case Relaunch(_, to):
+            return ("set" if to == diagnosis.bound else "lower"), int(to)
         case Wait():
             return "wait", None
         case _:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from vllm_supervisor.config.model import Remediation, Settings
+from vllm_supervisor.config.model import ModelLen, Remediation, Settings, Utilization
 
 _WRONG_TYPE: Mapping[str, tuple[str, str]] = {
     "bool_type": ("neither true nor false", "write true or false, without quotes"),
@@ -59,6 +59,8 @@ def _words(details: ErrorDetails, path: tuple[str, ...]) -> tuple[str, str, bool
             return "no such key", _nearest(path), False
         case "greater_than_equal":
             return "too small", f"use {context['ge']} or more", False
+        case "greater_than":
+            return "too small", f"use more than {context['gt']}", False
         case "less_than_equal":
             return "too large", f"use {context['le']} or less", False
         case "less_than":
@@ -67,8 +69,15 @@ def _words(details: ErrorDetails, path: tuple[str, ...]) -> tuple[str, str, bool
             return *_WRONG_TYPE.get(kind, (details["msg"], "")), False
 
 
+_KEYS = {
+    ("remediation",): Remediation.model_fields,
+    ("remediation", "gpu_memory_utilization"): Utilization.model_fields,
+    ("remediation", "max_model_len"): ModelLen.model_fields,
+}
+
+
 def _nearest(path: tuple[str, ...]) -> str:
-    known = Remediation.model_fields if path[0] == "remediation" else Settings.model_fields
+    known = _KEYS.get(path[:-1], Settings.model_fields)
     return nearest(path[-1], list(known), flag_hint=len(path) == 1)
 
 

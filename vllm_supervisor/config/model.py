@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
 from vllm_supervisor.config import values
 
@@ -26,13 +26,44 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Utilization(_Model):
+    """How far `gpu-memory-utilization` may be lowered, and by how much at a time."""
+
+    step: StrictFloat = Field(default=0.02, gt=0, le=0.2, description="By how much it is lowered at a time.")
+    floor: StrictFloat = Field(ge=0.05, lt=1, description="The lowest gpu-memory-utilization that may be set.")
+
+
+class ModelLen(_Model):
+    """How far `max-model-len` may be shortened."""
+
+    floor: StrictInt = Field(ge=1, description="The shortest max-model-len, in tokens, that may be set.")
+
+
 class Remediation(_Model):
-    """Whether and how far `max_num_seqs` may be lowered when sampler warm-up runs out of GPU memory."""
+    """Whether and how far flags may be changed when a start fails; all but max_num_seqs only where it is asked for."""
 
     enabled: StrictBool = Field(default=True, description="Whether a failed start may lower max_num_seqs at all.")
     floor: StrictInt = Field(default=8, ge=1, description="The lowest max_num_seqs that may be set.")
     max_attempts: StrictInt = Field(
-        default=8, ge=1, le=64, description="How often it may be lowered before the service is left down."
+        default=8, ge=1, le=64, description="How often a start may be answered before the service is left down."
+    )
+    gpu_memory_utilization: Utilization | None = Field(
+        default=None,
+        description=(
+            "Lower gpu-memory-utilization, step by step, when CUDA graphs, kernel warm-up or autotuning run out of GPU "
+            "memory; not done if left out."
+        ),
+    )
+    max_model_len: ModelLen | None = Field(
+        default=None,
+        description=(
+            "Set max-model-len to what vLLM itself says would fit, when one request of the full context does not; not "
+            "done if left out."
+        ),
+    )
+    enforce_eager: StrictBool = Field(
+        default=False,
+        description="Add enforce-eager when CUDA graphs run out of GPU memory and nothing gentler is left.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vllm_supervisor.config import Service
 
@@ -75,15 +75,17 @@ _NO_MEMORY_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """A learned upper bound.
+    """What was learned of a service, over what its operator declared.
 
     Attributes:
-        value: sequences.
+        value: upper bound on `max_num_seqs`; None where none was learned.
         reason: one sentence; it becomes a comment in the unit.
+        arguments: other flags that a remedy set, as in `arguments:` of the service.
     """
 
-    value: int
+    value: int | None
     reason: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
 def effective(service: Service, cap: Cap | None) -> int | None:
@@ -106,7 +108,7 @@ def serve_words(service: Service, cap: Cap | None) -> Iterator[list[str]]:
     if service.host is not None:
         yield ["--host", service.host]
     yield ["--port", str(service.port)]
-    for flag, value in sorted(service.arguments.items()):
+    for flag, value in sorted({**service.arguments, **(cap.arguments if cap else {})}.items()):
         yield from _words(flag, value)
     if (seqs := effective(service, cap)) is not None:
         yield ["--max-num-seqs", str(seqs)]

@@ -143,10 +143,16 @@ def _who(service: Service, cap: Cap | None) -> dict[str, object]:
 
 
 def _learned(service: Service, cap: Cap | None) -> str | None:
-    if cap is None or (service.max_num_seqs is not None and service.max_num_seqs <= cap.value):
+    if cap is None:
         return None
-    declared = service.max_num_seqs or "vLLM's default"
-    return f"Runs with --max-num-seqs {cap.value} instead of {declared}: {comment(cap.reason)}"
+    default = "vLLM's default"
+    changed = [
+        f"--{flag}" if value is True else f"--{flag} {value} instead of {service.arguments.get(flag, default)}"
+        for flag, value in sorted(cap.arguments.items())
+    ]
+    if cap.value is not None and (service.max_num_seqs is None or service.max_num_seqs > cap.value):
+        changed.append(f"--max-num-seqs {cap.value} instead of {service.max_num_seqs or default}")
+    return f"Runs with {', '.join(changed)}: {comment(cap.reason)}" if changed else None
 
 
 def _limits(service: Service, host: Host) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The decision, as a table and as sweeps over every start, floor and interruption."""
+"""The decision, as tables and as sweeps over every start, floor, chain and interruption."""
 
 from __future__ import annotations
 
@@ -7,52 +7,119 @@ from itertools import product
 
 import pytest
 
-from vllm_supervisor.remedy import DidNotFit, Failed, GiveUp, Relaunch, Report, Served, State, Wait, decide
+from vllm_supervisor.remedy import (
+    CURES,
+    Bounds,
+    DidNotFit,
+    Failed,
+    Flag,
+    GiveUp,
+    Relaunch,
+    Report,
+    Served,
+    State,
+    Values,
+    Wait,
+    decide,
+)
 
-START = State(floor=16, max_attempts=4)
+BOUNDS = Bounds(floor=16, max_attempts=4)
+START = State(BOUNDS, Values(gpu_memory_utilization=0.9))
+OPEN = replace(BOUNDS, max_attempts=99, utilization_step=0.02, utilization_floor=0.8, model_len_floor=4096, eager=True)
+
+
+def seqs(to):
+    return Relaunch(Flag.MAX_NUM_SEQS, to)
+
+
+def known(declared=None, cap=None, **more):
+    return replace(START, declared=replace(START.declared, max_num_seqs=declared), learned=Values(cap), **more)
 
 
 @pytest.mark.parametrize(
     ("state", "event", "action"),
     [
-        pytest.param({}, {"tried": 1024}, Relaunch(512), id="flag-never-set-halves-what-was-tried"),
-        pytest.param({"declared": 256}, {"tried": 256}, Relaunch(128), id="halves"),
-        pytest.param({"declared": 1024}, {"tried": 512}, Relaunch(256), id="halves-what-was-tried-not-what-was-asked"),
-        pytest.param({"declared": 100}, {"tried": 25}, Relaunch(16), id="clamps-to-the-floor"),
-        pytest.param({"declared": 16}, {"tried": 16}, GiveUp(), id="at-the-floor"),
-        pytest.param({"declared": 9}, {"tried": 9}, GiveUp(), id="below-the-floor"),
-        pytest.param({"attempts": 4}, {"tried": 1024}, GiveUp(), id="out-of-attempts"),
-        pytest.param({"cap": 512}, {"tried": 1024}, Relaunch(512), id="what-was-learned-still-holds"),
-        pytest.param({"cap": 512}, {"tried": None}, Relaunch(256), id="value-known-from-the-unit-only"),
-        pytest.param({}, {"tried": None}, Report(), id="value-unknown"),
-        pytest.param({}, {"tried": 1024, "bound": 969}, Relaunch(969), id="exact-number"),
-        pytest.param({}, {"tried": 256, "bound": 300}, Relaunch(128), id="a-bound-above-what-was-tried-is-none"),
-        pytest.param({}, {"tried": 256, "bound": 12}, GiveUp(), id="exact-number-below-the-floor"),
-        pytest.param({"enabled": False}, {"tried": 1024}, Report(), id="switched-off"),
-        pytest.param({}, {"tried": 1024, "ready_before": True}, Report(), id="was-ready"),
-        pytest.param({"treated": "run1"}, {"tried": 1024}, None, id="second-rank-same-invocation"),
+        pytest.param(known(), {"tried": 1024}, seqs(512), id="flag-never-set-halves-what-was-tried"),
+        pytest.param(known(256), {"tried": 256}, seqs(128), id="halves"),
+        pytest.param(known(1024), {"tried": 512}, seqs(256), id="halves-what-was-tried-not-what-was-asked"),
+        pytest.param(known(100), {"tried": 25}, seqs(16), id="clamps-to-the-floor"),
+        pytest.param(known(16), {"tried": 16}, GiveUp(), id="at-the-floor"),
+        pytest.param(known(9), {"tried": 9}, GiveUp(), id="below-the-floor"),
+        pytest.param(known(attempts=4), {"tried": 1024}, GiveUp(), id="out-of-attempts"),
+        pytest.param(known(cap=512), {"tried": 1024}, seqs(512), id="what-was-learned-still-holds"),
+        pytest.param(known(cap=512), {"tried": None}, seqs(256), id="value-known-from-the-unit-only"),
+        pytest.param(known(), {"tried": None}, Report(), id="value-unknown"),
+        pytest.param(known(), {"tried": 1024, "bound": 969}, seqs(969), id="exact-number"),
+        pytest.param(known(), {"tried": 256, "bound": 300}, seqs(128), id="a-bound-above-what-was-tried-is-none"),
+        pytest.param(known(), {"tried": 256, "bound": 12}, GiveUp(), id="exact-number-below-the-floor"),
+        pytest.param(known(bounds=replace(BOUNDS, enabled=False)), {"tried": 1024}, Report(), id="switched-off"),
+        pytest.param(known(), {"tried": 1024, "ready_before": True}, Report(), id="was-ready"),
+        pytest.param(known(treated="run1"), {"tried": 1024}, None, id="second-rank-same-invocation"),
     ],
 )
 def test_a_start_that_did_not_fit(state, event, action):
     """It is lowered on evidence only, once per invocation, above the floor, with attempts left."""
-    assert decide(replace(START, **state), DidNotFit("run1", **event)).action == action
+    assert decide(state, DidNotFit("run1", **event)).action == action
 
 
 @pytest.mark.parametrize(
     ("event", "action"),
     [
         pytest.param(Failed("run1", "unknown"), Report(), id="not-ours"),
-        pytest.param(Failed("run1", "insufficient-free-memory", transient=True), Wait(), id="transient"),
+        pytest.param(Failed("run1", "gpu-busy", transient=True), Wait(), id="transient"),
         pytest.param(Served("run1"), None, id="served"),
+        *(pytest.param(Failed("run1", rule, estimate=5000), Report(), id=f"{rule}-closed") for rule in CURES),
     ],
 )
 def test_other_events_change_no_value(event, action):
-    """Only a start that did not fit may move the cap."""
-    state = replace(START, cap=256, attempts=2)
+    """Unless the operator opened another flag, only a start that did not fit moves anything."""
+    state = known(cap=256, attempts=2)
 
     step = decide(state, event)
 
-    assert (step.action, step.state.cap, step.state.attempts) == (action, 256, 2)
+    assert (step.action, step.state.learned, step.state.attempts) == (action, state.learned, 2)
+
+
+UTILIZATION, EAGER = Flag.GPU_MEMORY_UTILIZATION, Flag.ENFORCE_EAGER
+
+
+@pytest.mark.parametrize(
+    ("learned", "event", "action"),
+    [
+        pytest.param({}, {"rule": "oom-graph-capture"}, Relaunch(UTILIZATION, 0.88), id="a-step-down"),
+        pytest.param(
+            {"gpu_memory_utilization": 0.82}, {"rule": "oom-warm-up"}, Relaunch(UTILIZATION, 0.8), id="to-the-floor"
+        ),
+        pytest.param({"gpu_memory_utilization": 0.8}, {"rule": "oom-warm-up"}, Report(), id="not-below-the-floor"),
+        pytest.param(
+            {"gpu_memory_utilization": 0.8}, {"rule": "oom-graph-capture"}, Relaunch(EAGER, 1), id="then-eager"
+        ),
+        pytest.param(
+            {"gpu_memory_utilization": 0.8, "enforce_eager": True},
+            {"rule": "oom-graph-capture"},
+            Report(),
+            id="nothing-left",
+        ),
+        pytest.param(
+            {},
+            {"rule": "context-too-long", "estimate": 9664},
+            Relaunch(Flag.MAX_MODEL_LEN, 9664),
+            id="the-engines-own-estimate",
+        ),
+        pytest.param({}, {"rule": "context-too-long", "estimate": 256}, Report(), id="an-estimate-below-the-floor"),
+        pytest.param({}, {"rule": "context-too-long"}, Report(), id="no-estimate"),
+        pytest.param(
+            {"max_model_len": 9664}, {"rule": "context-too-long", "estimate": 9664}, Report(), id="tried-already"
+        ),
+        pytest.param({}, {"rule": "no-kv-cache"}, Report(), id="would-want-a-higher-share"),
+        pytest.param({}, {"rule": "oom-graph-capture", "ready_before": True}, Report(), id="was-ready"),
+    ],
+)
+def test_flags_that_were_opened(learned, event, action):
+    """Each in one direction, within its bound, the gentler one first."""
+    state = replace(START, bounds=OPEN, learned=Values(**learned))
+
+    assert decide(state, Failed("run1", **event)).action == action
 
 
 def test_serving_ends_exhaustion():
@@ -64,7 +131,7 @@ def test_serving_ends_exhaustion():
 def test_every_path_ends_and_never_rises(printings):
     """From every start and floor, failure after failure falls each time, stays at the floor or above, and ends."""
     for tried, floor in product(range(1, 1100, 13), range(1, 70, 3)):
-        state, values = State(floor=floor, max_attempts=99), [tried]
+        state, values = State(Bounds(floor, 99)), [tried]
         while not state.exhausted:
             event = DidNotFit(f"run{len(values)}", values[-1])
             steps = [decide(state, event)]
@@ -72,20 +139,39 @@ def test_every_path_ends_and_never_rises(printings):
             assert [s.action for s in steps[1:]] == [None] * (printings - 1)
             state = steps[-1].state
             if isinstance(steps[0].action, Relaunch):
-                values.append(steps[0].action.max_num_seqs)
+                values.append(int(steps[0].action.to))
         assert values == sorted(set(values), reverse=True)
         assert all(value >= floor for value in values[1:])
         assert len(values) <= 1 + max(tried // floor, 1).bit_length()
 
 
+def test_chains_of_different_failures_never_oscillate():
+    """Whatever follows whatever, each flag moves one way only, and the chain ends."""
+    rules = [None, "oom-graph-capture", "oom-warm-up", "context-too-long", "no-kv-cache"]
+    for chain in product(rules, repeat=4):
+        state, tried, length, seen = replace(START, bounds=OPEN), 1024, 100_000, []
+        for run, rule in enumerate(chain * 20):
+            length = length * 3 // 4
+            event = DidNotFit(f"run{run}", tried) if rule is None else Failed(f"run{run}", rule, estimate=length)
+            step = decide(state, event)
+            state = step.state
+            if isinstance(step.action, Relaunch):
+                seen.append(step.action)
+                tried = int(step.action.to) if step.action.flag is Flag.MAX_NUM_SEQS else tried
+        for flag in Flag:
+            values = [action.to for action in seen if action.flag is flag]
+            assert values == sorted(set(values), reverse=True), (chain, flag)
+        assert isinstance(step.action, GiveUp | Report | None), chain
+
+
 def test_attempts_bound_relaunches_that_do_not_lower():
     """A unit that is somehow run above its cap again and again still ends."""
-    state, relaunches = replace(START, cap=128, max_attempts=3), 0
+    state, relaunches = known(cap=128, bounds=replace(BOUNDS, max_attempts=3)), 0
     for run in range(10):
         step = decide(state, DidNotFit(f"run{run}", 1024))
         state, relaunches = step.state, relaunches + isinstance(step.action, Relaunch)
 
-    assert (relaunches, state.exhausted, state.cap) == (3, True, 128)
+    assert (relaunches, state.exhausted, state.learned.max_num_seqs) == (3, True, 128)
 
 
 @pytest.mark.parametrize(
@@ -94,4 +180,13 @@ def test_attempts_bound_relaunches_that_do_not_lower():
 )
 def test_effective_is_the_lower_of_declared_and_cap(declared, cap, effective):
     """A cap bounds what the operator declared and never raises it."""
-    assert replace(START, declared=declared, cap=cap).effective == effective
+    assert known(declared, cap).effective == effective
+
+
+def test_every_cure_is_for_a_rule_that_is_only_reported():
+    """A rule that lowers max-num-seqs, or waits, has its answer already."""
+    from vllm_supervisor.diagnosis import CATALOGUE, Act
+
+    acts = {rule.id: rule.act for rule in CATALOGUE}
+
+    assert {acts[rule] for rule in CURES} == {Act.REPORT}
