@@ -262,4 +262,5 @@ def test_flags_the_operator_opened(fleet, variables, opened, expected):
         (flag, row["to"] if to is None else to) for (flag, to), row in zip(expected, rows, strict=False)
     ]
     told = next(line for line in fleet.unit("a").splitlines() if line.startswith("# Runs with "))
-    assert all(f"--{flag}" in told and f"--{flag}" in fleet.unit("a").partition("ExecStart=")[2] for flag, _ in expected)
+    command = fleet.unit("a").partition("ExecStart=")[2]
+    assert all(f"--{flag}" in told and f"--{flag}" in command for flag, _ in expected)
