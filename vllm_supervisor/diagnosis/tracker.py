@@ -37,13 +37,9 @@ _CALL = re.compile(r"\bself\.(?:model_runner\.|worker\.)?(\w{1,60})\(")
 _TRACEBACK = "Traceback (most recent call last):"
 _VALIDATION = re.compile(r"\d{1,4} validation errors? for ")
 _DETAIL = re.compile(r"\s{1,8}(?:Value error, |Assertion failed, )?(?P<message>.{1,2000}?)(?: \[type=|$)", re.DOTALL)
-# The same for every cause, or from Python on its way out: no use as the line that tells.
+# Joins two exceptions of one traceback: no use as the line that tells.
 _FIELD = re.compile(r"[a-z][\w.]{1,80}")
-_NOISE = re.compile(
-    r"Engine core initialization failed\.|WorkerProc initialization failed|EngineCore failed to start|"
-    r"WorkerProc (?:failed to start|hit an exception)|.{0,300}resource_tracker|nanobind:|Process \S{1,64}:$|"
-    r"(?:The above exception was the direct cause|During handling of the above exception)"
-)
+_JOINT = re.compile(r"The above exception was the direct cause|During handling of the above exception")
 _PROFILE_FRAMES = frozenset({"profile_run", "determine_available_memory"})
 _KEEPS_GOING = frozenset({Phase.GRAPH_CAPTURE, Phase.WARM_UP})
 _ORDER = {phase: number for number, phase in enumerate(Phase)}
@@ -65,9 +61,7 @@ class _Trace:
         self.is_open, self.validating = True, ""
 
     def add(self, file: str, function: str) -> None:
-        if not self.is_open and self.frames:
-            self.frames.clear()  # a traceback whose first line was lost
-        self.is_open = True
+        self.is_open = True  # even if its first line was lost
         if len(self.frames) < _FRAMES_LIMIT:
             self.frames.add(function)
             self.frames.add(f"{file}:{function}")
@@ -298,7 +292,7 @@ class Tracker:
             if numbers is not None:
                 earlier = {name: self._told[name] for name in rule.context if name in self._told}
                 return self._note(rule, line, {**earlier, **numbers}, frames)
-        if is_evidence and not _NOISE.match(message):
+        if is_evidence and not _JOINT.match(message):
             self._last_error = self._finding(UNKNOWN, self.phase, line, NO_NUMBERS)
         return None
 

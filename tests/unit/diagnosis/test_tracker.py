@@ -174,6 +174,22 @@ def test_an_unknown_failure_quotes_its_last_error():
     assert found.advice.startswith("died while profiling memory, and no rule matched")
 
 
+def test_the_joint_of_two_exceptions_tells_nothing():
+    """A log that was cut behind it still quotes the exception."""
+    log = G.log(G.core, CORE, "ERROR", "core.py", "\n".join(sampler_v1(512)[:9]).replace("OutOfMemoryError", "XError"))
+    tracker = tracked(*opening(G), *log)
+    tracker.end()
+    assert tracker.diagnosis().finding.quote.startswith("torch.XError: CUDA out of memory")
+
+
+def test_a_refused_value_is_quoted_with_its_name():
+    """Pydantic spreads it over three lines; the first alone would not tell which value."""
+    header = "pydantic_core._pydantic_core.ValidationError: 1 validation error for SchedulerConfig"
+    tracker = tracked(header, "max_num_seqs", "  Input should be greater than or equal to 1 [type=greater_than_equal]")
+    (finding,) = tracker.findings
+    assert finding.quote.startswith("1 validation error for SchedulerConfig max_num_seqs: Input should be greater")
+
+
 def test_a_healthy_start_has_no_diagnosis():
     """From the first line to a served request."""
     tracker = Tracker()
