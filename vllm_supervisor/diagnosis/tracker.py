@@ -113,7 +113,7 @@ class Tracker:
         self._last_error: Finding | None = None
         self._exit: Lifecycle | None = None
         self._over = self._at_end = self._signalled = False
-        self._lost = self._begun = self._headless = False
+        self._lost = self._begun = self._announced = self._headless = False
 
     # -- what goes in ------------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Tracker:
         """Take what systemd said about the unit in this run. Returns what it means, if it says something new."""
         match event.kind:
             case LifecycleKind.STARTING:
-                self._begun = True
+                self._begun = self._announced = True
             case LifecycleKind.STARTED if self.gated or self.phase is not Phase.STARTING:
                 self._become_ready()
             case LifecycleKind.STOPPING:
@@ -161,6 +161,11 @@ class Tracker:
     def end(self) -> None:
         """No more lines will come: the log ends here."""
         self._at_end = True
+
+    def superseded(self) -> None:
+        """A later run has begun. If systemd told of this one's start and not of its end, the host went down."""
+        self._at_end = True
+        self._lost |= self._announced and not self.ended
 
     # -- what comes out ----------------------------------------------------------------------------------------------
 

@@ -64,6 +64,8 @@ class Trackers:
         key = (entry.unit, invocation)
         tracker = self._runs.get(key)
         if tracker is None:
+            if before := self._runs.get((entry.unit, self._latest.get(entry.unit, ""))):
+                before.superseded()
             tracker = self._runs[key] = Tracker(stamped=entry.stamped)
             self._latest[entry.unit] = invocation
             while len(self._runs) > self._limit:

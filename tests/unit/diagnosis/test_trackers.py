@@ -63,6 +63,27 @@ def test_dropped_lines_of_an_unknown_run_are_the_latest_ones():
     assert not tracker.evidence_complete
 
 
+def test_a_run_without_an_end_was_cut_off():
+    """The host went down: there is a start, then another, and nothing between them says how the first ended."""
+    trackers = Trackers()
+    first, _ = trackers.feed(Entry("vllm-a.service", "1", lifecycle=Lifecycle(LifecycleKind.STARTING)))
+    trackers.feed(Entry("vllm-a.service", "1", message=opening(G)[0]))
+    assert first.evidence_complete
+    trackers.feed(Entry("vllm-a.service", "2", lifecycle=Lifecycle(LifecycleKind.STARTING)))
+    assert not first.evidence_complete
+
+
+def test_a_run_that_ended_was_not_cut_off():
+    """An ordinary restart."""
+    trackers = Trackers()
+    first, _ = trackers.feed(Entry("vllm-a.service", "1", lifecycle=Lifecycle(LifecycleKind.STARTING)))
+    trackers.feed(Entry("vllm-a.service", "1", message=SENTENCE))
+    exited = Lifecycle(LifecycleKind.EXITED, command="ExecStart", exit_code="exited", exit_status=1)
+    trackers.feed(Entry("vllm-a.service", "1", lifecycle=exited))
+    trackers.feed(Entry("vllm-a.service", "2", lifecycle=Lifecycle(LifecycleKind.STARTING)))
+    assert first.evidence_complete
+
+
 def test_the_longest_silent_run_is_forgotten_first():
     """However many runs a crash loop makes."""
     trackers, kept = Trackers(limit=3), set()

@@ -97,7 +97,7 @@ RULES = (
         title="The network to the model hub does not work.",
         advice="start again once the network is there; or fetch the model before, into the service's HF_HOME",
         pattern=re.compile(r"[^\n]{0,300}?(?:HTTPSConnectionPool\(host=|We couldn't connect to ')"),
-        anchors=("HTTPSConnectionPool", "couldn"),
+        anchors=("HTTPSConnectionPool", "connect"),
         exceptions=frozenset({"ConnectionError", "ProxyError", "SSLError", "OSError"}),
         samples=(
             "requests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443",
