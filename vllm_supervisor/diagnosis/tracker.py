@@ -1,4 +1,7 @@
-"""One run of a unit, line by line: where it is, what went wrong, and which of the things that went wrong was first."""
+"""One run of a unit, line by line: where it is, what went wrong, and which of the things that went wrong was first.
+
+It is over 300 lines since everything here reads and writes the one state of a run.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,14 @@ from vllm_supervisor.diagnosis.normalise import Line, lines, quote, raised
 from vllm_supervisor.diagnosis.rows import CATALOGUE
 from vllm_supervisor.diagnosis.rule import Catalogue, Effect, Rule, When
 from vllm_supervisor.diagnosis.settings import Settings
+from vllm_supervisor.diagnosis.traces import Trace, Traces
 
 UNKNOWN = "unknown"
 BAD_VALUE = "bad-value"
 STOPPED = "stopped"
 
-_PROCESSES_LIMIT = 256  # tracebacks open at once; a node has 8 to 16 ranks
-_FRAMES_LIMIT = 512  # of one traceback; the deepest real one, through inductor, has about 120
 _FINDINGS_LIMIT = 64
 
-_FRAME = re.compile(r'\s{0,40}File "(?:[^"\n]{0,4096}/)?([^"/\n]{1,255})", line \d{1,9}, in (\S{1,200})')
-_CALL = re.compile(r"\bself\.(?:model_runner\.|worker\.)?(\w{1,60})\(")
-_TRACEBACK = "Traceback (most recent call last):"
 _VALIDATION = re.compile(r"\d{1,4} validation errors? for ")
 _DETAIL = re.compile(r"\s{1,8}(?:Value error, |Assertion failed, )?(?P<message>.{1,2000}?)(?: \[type=|$)", re.DOTALL)
 # Joins two exceptions of one traceback: no use as the line that tells.
@@ -44,36 +43,6 @@ _PROFILE_FRAMES = frozenset({"profile_run", "determine_available_memory"})
 _KEEPS_GOING = frozenset({Phase.GRAPH_CAPTURE, Phase.WARM_UP})
 _ORDER = {phase: number for number, phase in enumerate(Phase)}
 _FALL_BACK_ADVICE = "read the lines before the one quoted; the rules do not know this failure"
-
-
-class _Trace:
-    """The traceback a process is printing: the functions in it, and whether it is open."""
-
-    __slots__ = ("frames", "is_open", "validating")
-
-    def __init__(self) -> None:
-        self.frames: set[str] = set()
-        self.is_open = False
-        self.validating = ""  # the header of pydantic's report, while its details follow
-
-    def begin(self) -> None:
-        self.frames.clear()
-        self.is_open, self.validating = True, ""
-
-    def add(self, file: str, function: str) -> None:
-        self.is_open = True  # even if its first line was lost
-        if len(self.frames) < _FRAMES_LIMIT:
-            self.frames.add(function)
-            self.frames.add(f"{file}:{function}")
-
-    def calls(self, source: str) -> None:
-        """The source line under a frame names what it called: all there is of a function that has no frame itself."""
-        if len(self.frames) < _FRAMES_LIMIT:
-            self.frames.update(_CALL.findall(source, 0, 200))
-
-    def close(self) -> frozenset[str]:
-        frames, self.frames, self.is_open = frozenset(self.frames), set(), False
-        return frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +77,7 @@ class Tracker:
         self._told: dict[str, float] = {}
         self._lines = 0
         self._passed_over: bytes | str = b""
-        self._traces: dict[tuple[str, str], _Trace] = {}
+        self._traces = Traces()
         self._found: dict[str, _Found] = {}
         self._last_error: Finding | None = None
         self._exit: Lifecycle | None = None
@@ -187,7 +156,7 @@ class Tracker:
     @property
     def evidence_complete(self) -> bool:
         """False when lines are known or feared to be missing: dropped by journald, rotated away, or cut off."""
-        cut_off = (self._at_end or self.ended) and any(trace.is_open for trace in self._traces.values())
+        cut_off = (self._at_end or self.ended) and self._traces.any_open
         silent = self.ended and not self.ready and not self.stop_requested and self._last_error is None
         rotated = self._headless or (self.ended and not self._begun)
         return not (self._lost or cut_off or rotated or (silent and not self._found))
@@ -236,30 +205,16 @@ class Tracker:
         text = line.text
         if not line.level and self._mark(text):
             return None
-        trace = self._trace(process, line.pid)
-        if frame := _FRAME.match(text):
-            self._headless |= self._lines == 1
-            trace.add(frame[1], frame[2])
-            return None
-        if text.startswith(_TRACEBACK):
-            trace.begin()
+        trace = self._traces.of(process, line.pid)
+        if trace.takes(text):
+            self._headless |= self._lines == 1 and not text.startswith("Traceback")
             return None
         if not text or text[0] in " \t":
-            if trace.is_open:
-                trace.calls(text)
+            trace.source(text)
             return self._detail(line, trace) if trace.validating else None
         return self._said(line, trace)
 
-    def _trace(self, process: str, pid: str) -> _Trace:
-        key = (process, pid)
-        trace = self._traces.get(key)
-        if trace is None:
-            if len(self._traces) >= _PROCESSES_LIMIT:
-                del self._traces[next(iter(self._traces))]
-            trace = self._traces[key] = _Trace()
-        return trace
-
-    def _said(self, line: Line, trace: _Trace) -> Finding | None:
+    def _said(self, line: Line, trace: Trace) -> Finding | None:
         """A line that is no part of a traceback's inside."""
         error = raised(line.text, in_traceback=trace.is_open)
         if error is None:
@@ -270,7 +225,7 @@ class Tracker:
         trace.validating = line.text if error.kind == "ValidationError" and _VALIDATION.match(error.message) else ""
         return self._judge(line, error.message, None if error.relayed else error.kind, frames)
 
-    def _detail(self, line: Line, trace: _Trace) -> Finding | None:
+    def _detail(self, line: Line, trace: Trace) -> Finding | None:
         """One of the lines under `ValidationError: 1 validation error for X`."""
         detail = _DETAIL.match(line.text)
         if detail is None:

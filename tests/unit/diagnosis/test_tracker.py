@@ -20,7 +20,7 @@ from tests.unit.diagnosis.generations import (
     trace,
 )
 from vllm_supervisor.diagnosis import CATALOGUE, Act, Lifecycle, LifecycleKind, Phase, Tracker
-from vllm_supervisor.diagnosis.tracker import _PROCESSES_LIMIT
+from vllm_supervisor.diagnosis.traces import PROCESSES_LIMIT
 
 G = GENERATIONS["0.26-0.33"]
 SENTENCE = sampler_v1(512)[-1]
@@ -309,8 +309,8 @@ def test_the_version_is_read(generation):
 def test_memory_is_bounded():
     """Whatever number of processes, rules and frames."""
     tracker = Tracker()
-    for number in range(2 * _PROCESSES_LIMIT):
+    for number in range(2 * PROCESSES_LIMIT):
         for line in trace([f"f{n}.py:g{n}" for n in range(5)], f"Error{number}"):
             tracker.line(line, process=str(number))
-    assert len(tracker._traces) == _PROCESSES_LIMIT
+    assert len(tracker._traces) == PROCESSES_LIMIT
     assert len(tracker.findings) <= len(CATALOGUE.rules)

@@ -1,7 +1,7 @@
 """Memory: the sampler, the pooler, the Mamba bound, a card that is not free, and everything else that runs out of it.
 
 The texts are vLLM's (0.8 to 0.33) and torch's (2.6 to 2.14). Which part of the start a bare torch error belongs to is
-told by the functions in its traceback; their names are stable, their line numbers are not. The module is long because
+told by the functions in its traceback; their names are stable, their line numbers are not. It is over 300 lines since
 each row carries its samples.
 """
 
