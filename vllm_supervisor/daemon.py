@@ -39,6 +39,10 @@ REFRESH_S = 2.0
 RETRY_S = 10.0
 """Pause before a step that the host refused is tried again."""
 
+SETTLED_S = 600.0
+"""A service that served for so long has its start counter cleared. The start limit is there to end a loop of failing
+starts; its window is hours long, since a start is, and crashes hours apart must not add up to it."""
+
 CURSOR_S = 60.0
 """How often the cursor is stored when nothing was learned; reading a minute of journal again is harmless."""
 
@@ -86,6 +90,7 @@ class Daemon:
         self._by_unit = {item.unit: item for item in self._services.values()}
         self._follower = Follower({unit: item.applied.name for unit, item in self._by_unit.items()})
         self._said: dict[str, str] = {}
+        self._settled: dict[str, str] = {}
         self._states = systemd.show(list(self._by_unit))
         self._journal = Journal(keep=self._keep)
         self._journal.match(unit_matches(self._by_unit) or [["_BOOT_ID=", "_PID=0"]])
@@ -161,6 +166,7 @@ class Daemon:
                 self._answer(case, diagnosis)
             self._advance()
             self._refresh()
+            self._settle()
         if passed and clock.monotonic_s() > self._cursor_at_s:
             self._keep_cursor()
         return passed == BATCH
@@ -233,6 +239,12 @@ class Daemon:
         under_way = f"; remedy under way for {names}" if names else ""
         self._notifier.status(f"{ready} of {len(self._states)} services ready{under_way}")
 
+    def _settle(self) -> None:
+        for state in self._states.values():
+            if settled(state, clock.realtime_us()) and self._settled.get(state.name) != state.invocation:
+                self._settled[state.name] = state.invocation
+                systemd.reset_failed(state.name)
+
     def _forward(self, state: UnitState) -> None:
         if not (state.main_pid and (state.starting or state.ready)):
             return
@@ -242,6 +254,11 @@ class Daemon:
         text = f"{doing[0].upper()}{doing[1:]}, max-num-seqs {at}"
         if self._said.get(state.name) != state.invocation + text and status_for(state.main_pid, text):
             self._said[state.name] = state.invocation + text
+
+
+def settled(state: UnitState, now_us: int) -> bool:
+    """Whether a service has served for so long that its earlier starts no longer count."""
+    return state.ready and state.restarts > 0 and now_us - state.changed_us > SETTLED_S * 1e6
 
 
 def _begin_us(state: UnitState) -> list[int]:

@@ -197,3 +197,17 @@ def test_root_sets_the_status_of_a_process_that_knows_nothing_of_systemd(box: Sa
 
     box.wait_until(lambda: show(box, "served", "StatusText") == "Loading weights", "the status has arrived")
     assert 'Status: "Loading weights"' in box.run(["systemctl", "status", "served"]).stdout
+
+
+def test_reset_failed_clears_the_start_counter_of_an_active_unit(box):
+    """Otherwise crashes hours apart would add up to a start limit that is meant for failing starts."""
+    box.write(
+        "/etc/systemd/system/flaky.service",
+        "[Unit]\nStartLimitBurst=3\nStartLimitIntervalSec=1h\n[Service]\nExecStart=/bin/sleep infinity\n",
+    )
+    for _ in range(3):
+        box.run(["systemctl", "restart", "flaky"], check=True)
+
+    box.run(["systemctl", "reset-failed", "flaky"], check=True)
+
+    assert [box.run(["systemctl", "restart", "flaky"]).returncode for _ in range(4)] == [0, 0, 0, 1]

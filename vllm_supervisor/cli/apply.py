@@ -91,9 +91,10 @@ def _follow_plain(watch: Watch) -> list[Progress]:
         seen = watch.look()
         for progress in seen:
             text = _words(progress)
-            kind, last_s = said.get(progress.name, ("", 0.0))
-            if kind != _without_numbers(text) or (text not in kind and progress.seconds - last_s > QUIET_S):
-                said[progress.name] = (_without_numbers(text), progress.seconds)
+            last, last_s = said.get(progress.name, ("", 0.0))
+            only_numbers = _without_numbers(text) == _without_numbers(last)
+            if text != last and (not only_numbers or progress.seconds - last_s > QUIET_S):
+                said[progress.name] = (text, progress.seconds)
                 click.echo(f"{progress.name}: {text} ({progress.seconds:.0f} s)")
         if all(progress.outcome for progress in seen):
             return seen

@@ -1,0 +1,49 @@
+"""What the daemon decides for itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_supervisor.daemon import SETTLED_S, settled
+from vllm_supervisor.host.systemd import UnitState
+
+NOW_US = 10_000_000_000
+
+
+def state(active: str, sub: str, restarts: int, age_s: float) -> UnitState:
+    changed_us = int(NOW_US - age_s * 1e6)
+    return UnitState(
+        name="vllm-a.service",
+        load_state="loaded",
+        active_state=active,
+        sub_state=sub,
+        result="success",
+        invocation="run1",
+        main_pid=1,
+        restarts=restarts,
+        unit_file_state="enabled",
+        fragment="",
+        drop_ins=(),
+        needs_reload=False,
+        job=0,
+        control_group="",
+        exec_main_status=0,
+        status_text="",
+        changed_us=changed_us,
+        began_us=changed_us,
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        pytest.param(state("active", "running", 2, SETTLED_S + 1), True, id="serves-for-long"),
+        pytest.param(state("active", "running", 2, SETTLED_S - 1), False, id="serves-for-a-while"),
+        pytest.param(state("active", "running", 0, SETTLED_S + 1), False, id="never-restarted"),
+        pytest.param(state("activating", "start-post", 2, SETTLED_S + 1), False, id="loads-for-long"),
+        pytest.param(state("activating", "auto-restart", 2, SETTLED_S + 1), False, id="waits-to-be-restarted"),
+    ],
+)
+def test_a_start_counter_is_cleared_only_after_serving_for_long(unit, expected):
+    """A loop of failing starts must run into its limit; crashes hours apart must not."""
+    assert settled(unit, NOW_US) is expected
