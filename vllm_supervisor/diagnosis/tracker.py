@@ -32,12 +32,10 @@ UNKNOWN = "unknown"
 BAD_VALUE = "bad-value"
 STOPPED = "stopped"
 
-_FINDINGS_LIMIT = 64
-
 _VALIDATION = re.compile(r"\d{1,4} validation errors? for ")
 _DETAIL = re.compile(r"\s{1,8}(?:Value error, |Assertion failed, )?(?P<message>.{1,2000}?)(?: \[type=|$)", re.DOTALL)
-# Joins two exceptions of one traceback: no use as the line that tells.
 _FIELD = re.compile(r"[a-z][\w.]{1,80}")
+# Joins two exceptions of one traceback: no use as the line that tells.
 _JOINT = re.compile(r"The above exception was the direct cause|During handling of the above exception")
 _PROFILE_FRAMES = frozenset({"profile_run", "determine_available_memory"})
 _KEEPS_GOING = frozenset({Phase.GRAPH_CAPTURE, Phase.WARM_UP})
@@ -150,7 +148,7 @@ class Tracker:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the lines meant, in their order, each rule once."""
+        """What the lines meant, in their order, each rule once; for a run that is ready, only what came after."""
         return tuple(found.finding for found in self._found.values())
 
     @property
@@ -267,7 +265,7 @@ class Tracker:
         return self._add(rule, self._finding(rule.id, phase, line, numbers))
 
     def _add(self, rule: Rule, finding: Finding) -> Finding | None:
-        if rule.id in self._found or len(self._found) >= _FINDINGS_LIMIT:
+        if rule.id in self._found:
             return None
         self._found[rule.id] = _Found(finding, rule, self.ready)
         return finding
@@ -315,8 +313,11 @@ class Tracker:
             self.phase = phase
 
     def _become_ready(self) -> None:
-        if not self.stop_requested:
-            self.ready, self.phase = True, Phase.READY
+        if self.stop_requested or self.ready:
+            return
+        self.ready, self.phase = True, Phase.READY
+        self._found.clear()  # what it survived was no failure
+        self._last_error = None
 
     # -- systemd -----------------------------------------------------------------------------------------------------
 

@@ -217,6 +217,13 @@ def test_an_engine_that_dies_while_serving_is_reported():
     assert (found.rule, found.act, found.ready_before, found.tried) == ("oom-serving", Act.REPORT, True, None)
 
 
+def test_what_a_start_survived_is_not_why_it_died_later():
+    """An error before ready was no failure, whatever its rank."""
+    start = [*opening(G), *trace(["runner.py:flashinfer_autotune"], oom()), *healthy(G)[len(opening(G)) :]]
+    tracker = tracked(*start, *G.log(G.core, CORE, "ERROR", "core.py", "EngineCore encountered a fatal error."))
+    assert rule(tracker) == "engine-died"
+
+
 def test_exit_status_0_without_a_request_is_a_failure():
     """So it ends when its engine dies."""
     tracker = tracked(*healthy(G))
