@@ -4,6 +4,8 @@ Four things live here, and a remedy is a transaction over them: the services as 
 caps with the fingerprint each holds for, the tasks (remedies that were decided and not yet carried out), and the
 history. The journal cursor is one row of `meta`, so that it is stored with what was learned up to it.
 
+Over 300 lines, since the value types of the tables stand beside the statements that read and write them.
+
 The file is `synchronous=FULL` in WAL mode: after a commit returned, a power cut loses nothing of it.
 """
 

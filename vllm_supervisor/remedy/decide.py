@@ -1,0 +1,150 @@
+"""The decision itself; see the package's docstring."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from vllm_supervisor.diagnosis.model import Act, Diagnosis
+from vllm_supervisor.remedy.model import (
+    DidNotFit,
+    Event,
+    Failed,
+    Flag,
+    GiveUp,
+    Relaunch,
+    Report,
+    Served,
+    State,
+    Step,
+    Values,
+    Wait,
+)
+
+# What cures which failure, the gentlest first. Graphs, kernels and their tuning take memory outside of the share that
+# vLLM budgets, so a lower share leaves them more; without graphs, one of them takes none.
+CURES: dict[str, tuple[Flag, ...]] = {
+    "oom-graph-capture": (Flag.GPU_MEMORY_UTILIZATION, Flag.ENFORCE_EAGER),
+    "oom-warm-up": (Flag.GPU_MEMORY_UTILIZATION,),
+    "oom-autotune": (Flag.GPU_MEMORY_UTILIZATION,),
+    "oom-deep-gemm": (Flag.GPU_MEMORY_UTILIZATION,),
+    "context-too-long": (Flag.MAX_MODEL_LEN,),
+}
+
+
+def event(diagnosis: Diagnosis, invocation: str) -> Event | None:
+    """What a diagnosis of one invocation asks of `decide`; None when nothing failed."""
+    ready_before = diagnosis.ready_before
+    match diagnosis.act:
+        case Act.LOWER | Act.SET:
+            return DidNotFit(invocation, diagnosis.tried, diagnosis.bound, ready_before)
+        case Act.WAIT | Act.REPORT:
+            estimate = diagnosis.finding.numbers.get("estimated_tokens")
+            transient = diagnosis.act is Act.WAIT
+            return Failed(invocation, diagnosis.rule, transient, int(estimate) if estimate else None, ready_before)
+        case Act.NONE:
+            return None
+
+
+def decide(state: State, event: Event) -> Step:
+    """Answer one event. Total and pure: the same arguments give the same step, and nothing is raised."""
+    match event:
+        case Served():
+            at = "vLLM's default" if state.effective is None else f"{state.effective} sequences"
+            return Step(replace(state, exhausted=False), None, f"ready at {at}")
+        case DidNotFit() | Failed() if event.invocation == state.treated:
+            return Step(state, None, "ignored: this invocation was answered before")
+        case Failed():
+            return _failed(state, event)
+        case DidNotFit():
+            return _did_not_fit(state, event)
+        case _:
+            assert_never(event)
+
+
+def _failed(state: State, event: Failed) -> Step:
+    if event.transient:
+        return Step(state, Wait(), f"{event.rule}: systemd starts it again, unchanged")
+    if state.bounds.enabled and not event.ready_before:
+        for flag in CURES.get(event.rule, ()):
+            to = _next(state, flag, event)
+            if to is not None:
+                return _relaunch(state, event, flag, to, f"{event.rule}: trying {_words(flag, to)}")
+    return Step(state, Report(), f"{event.rule}: not a failure that may be answered by changing the unit")
+
+
+def _next(state: State, flag: Flag, event: Failed) -> float | None:
+    """The next value of a flag that the operator opened; None when it is closed or at its bound."""
+    bounds, learned, declared = state.bounds, state.learned, state.declared
+    match flag:
+        case Flag.GPU_MEMORY_UTILIZATION if bounds.utilization_step:
+            now = learned.gpu_memory_utilization or declared.gpu_memory_utilization
+            to = round(now - bounds.utilization_step, 4) if now else None
+            return to if to is not None and to >= bounds.utilization_floor else None
+        case Flag.MAX_MODEL_LEN if bounds.model_len_floor and event.estimate:
+            now_len = learned.max_model_len or declared.max_model_len
+            lower = now_len is None or event.estimate < now_len
+            return event.estimate if lower and event.estimate >= bounds.model_len_floor else None
+        case Flag.ENFORCE_EAGER if bounds.eager:
+            return None if learned.enforce_eager or declared.enforce_eager else True
+        case _:
+            return None
+
+
+def _did_not_fit(state: State, event: DidNotFit) -> Step:
+    tried = event.tried if event.tried is not None else state.effective
+    why = ""
+    if event.ready_before:
+        why = "it had been ready: memory ran out while serving, not while starting"
+    elif not state.bounds.enabled:
+        why = "remediation is switched off for this service"
+    elif tried is None:
+        why = "neither the log nor the unit tells which value was tried"
+    if tried is None or why:
+        return Step(_answered(state, event), Report(), why)
+    return _lower(state, event, tried)
+
+
+def _lower(state: State, event: DidNotFit, tried: int) -> Step:
+    floor = state.bounds.floor
+    target = event.bound if event.bound is not None and event.bound < tried else max(tried // 2, floor)
+    if state.learned.max_num_seqs is not None:
+        target = min(target, state.learned.max_num_seqs)  # what was learned before still holds
+    if tried <= floor:
+        return _give_up(state, event, f"{tried} sequences did not fit, and the floor is {floor}")
+    if target < floor:
+        return _give_up(state, event, f"at most {target} sequences fit, and the floor is {floor}")
+    return _relaunch(state, event, Flag.MAX_NUM_SEQS, target, f"{tried} sequences did not fit; trying {target}")
+
+
+def _relaunch(state: State, event: DidNotFit | Failed, flag: Flag, to: float, why: str) -> Step:
+    most = state.bounds.max_attempts
+    if state.attempts >= most:
+        return _give_up(state, event, f"{why.partition(';')[0]}, and all {most} attempts are used")
+    learned = _with(state.learned, flag, to)
+    after = replace(_answered(state, event), learned=learned, attempts=state.attempts + 1, exhausted=False)
+    return Step(after, Relaunch(flag, to), f"{why} (attempt {after.attempts} of {most})")
+
+
+def _with(learned: Values, flag: Flag, to: float) -> Values:
+    match flag:
+        case Flag.MAX_NUM_SEQS:
+            return replace(learned, max_num_seqs=int(to))
+        case Flag.GPU_MEMORY_UTILIZATION:
+            return replace(learned, gpu_memory_utilization=to)
+        case Flag.MAX_MODEL_LEN:
+            return replace(learned, max_model_len=int(to))
+        case Flag.ENFORCE_EAGER:
+            return replace(learned, enforce_eager=True)
+
+
+def _give_up(state: State, event: DidNotFit | Failed, why: str) -> Step:
+    return Step(replace(_answered(state, event), exhausted=True), GiveUp(), f"gave up: {why}")
+
+
+def _answered(state: State, event: DidNotFit | Failed) -> State:
+    return replace(state, treated=event.invocation)
+
+
+def _words(flag: Flag, to: float) -> str:
+    return f"--{flag}" if flag is Flag.ENFORCE_EAGER else f"--{flag} {to:g}"

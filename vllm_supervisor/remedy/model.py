@@ -1,0 +1,163 @@
+"""The values of a decision: what the operator allows, what is known, what happened, what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Flag(StrEnum):
+    """A flag of `vllm serve` that a remedy may set, as vLLM spells it."""
+
+    MAX_NUM_SEQS = "max-num-seqs"
+    GPU_MEMORY_UTILIZATION = "gpu-memory-utilization"
+    MAX_MODEL_LEN = "max-model-len"
+    ENFORCE_EAGER = "enforce-eager"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the operator allows.
+
+    Attributes:
+        floor: lowest `max-num-seqs`, in sequences.
+        max_attempts: how many relaunches a fingerprint gets, whatever they change.
+        enabled: False when remedies are switched off for the service.
+        utilization_step: by how much `gpu-memory-utilization` may be lowered at a time; None: not at all.
+        utilization_floor: lowest `gpu-memory-utilization`.
+        model_len_floor: shortest `max-model-len`, in tokens; None: it may not be set.
+        eager: whether `--enforce-eager` may be added.
+    """
+
+    floor: int
+    max_attempts: int
+    enabled: bool = True
+    utilization_step: float | None = None
+    utilization_floor: float = 0.0
+    model_len_floor: int | None = None
+    eager: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Flags as somebody set them; None where nobody did.
+
+    Attributes:
+        max_num_seqs: in sequences.
+        gpu_memory_utilization: a share of each GPU's memory, 0 to 1.
+        max_model_len: in tokens.
+        enforce_eager: whether the flag is given.
+    """
+
+    max_num_seqs: int | None = None
+    gpu_memory_utilization: float | None = None
+    max_model_len: int | None = None
+    enforce_eager: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known of one service under one fingerprint.
+
+    Attributes:
+        bounds: what the operator allows.
+        declared: flags as the operator wrote them.
+        learned: flags as remedies set them.
+        attempts: relaunches so far.
+        treated: invocation whose failure was last answered; its evidence counts no second time.
+        exhausted: True after giving up, until something fits or the operator forgets what was learned.
+    """
+
+    bounds: Bounds
+    declared: Values = field(default_factory=Values)
+    learned: Values = field(default_factory=Values)
+    attempts: int = 0
+    treated: str = ""
+    exhausted: bool = False
+
+    @property
+    def effective(self) -> int | None:
+        """`max-num-seqs` as the unit is rendered: the lower of declared and learned, None for vLLM's own default."""
+        known = [value for value in (self.declared.max_num_seqs, self.learned.max_num_seqs) if value is not None]
+        return min(known, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class DidNotFit:
+    """An invocation ran out of GPU memory in a way that a lower `max-num-seqs` cures.
+
+    Attributes:
+        invocation: systemd's invocation ID of the run.
+        tried: sequences that did not fit; None when neither the log nor the unit tells.
+        bound: the largest value the message itself says fits; None when it names none.
+        ready_before: True when the service had been ready in that invocation.
+    """
+
+    invocation: str
+    tried: int | None
+    bound: int | None = None
+    ready_before: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An invocation failed for another reason.
+
+    Attributes:
+        invocation: systemd's invocation ID of the run.
+        rule: the diagnosis.
+        transient: True when starting again unchanged, later, is the answer.
+        estimate: the context length that vLLM itself says would fit, in tokens; None when it names none.
+        ready_before: True when the service had been ready in that invocation.
+    """
+
+    invocation: str
+    rule: str
+    transient: bool = False
+    estimate: int | None = None
+    ready_before: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """An invocation became ready: `/health` answered, and so did one canary request."""
+
+    invocation: str
+
+
+Event = DidNotFit | Failed | Served
+
+
+@dataclass(frozen=True, slots=True)
+class Relaunch:
+    """Render with this flag at this value (True: given) and start again."""
+
+    flag: Flag
+    to: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Leave the unit down and say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Leave it to systemd's own Restart=, which starts the unit again unchanged, a bounded number of times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the operator; touch nothing."""
+
+
+Action = Relaunch | GiveUp | Wait | Report
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decision: the state after it, what to do (None: nothing), and why, in one sentence."""
+
+    state: State
+    action: Action | None
+    why: str
