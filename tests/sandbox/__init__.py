@@ -1,7 +1,8 @@
 r"""A real systemd, journald and D-Bus in private namespaces, booted in under a second on the files of this machine.
 
 The root is an overlay of the host's: everything installed is there, everything written is gone at the end, and nothing
-of the host is touched. Services the host has enabled do not run. The network is a loopback of its own.
+of the host is touched. Services the host has enabled do not run. The network is a loopback of its own. The clone is
+installed in /opt/vllm-supervisor, as `SUPERVISOR` and `PYTHON` say.
 
     with Sandbox() as box:
         box.write("/etc/systemd/system/hello.service", "[Service]\nExecStart=/bin/echo hello\n")
@@ -18,17 +19,21 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self, TypeVar
 
-from tests.sandbox.keeper import SYSTEMD
+from tests.sandbox.keeper import INSTALLED, SYSTEMD
 
 T = TypeVar("T")
 
 CLONE = Path(__file__).resolve().parents[2]
+# The clone and its dependencies as a sandbox has them, where every service can reach them.
+PYTHON = f"{INSTALLED}/bin/python"
+SUPERVISOR = f"{INSTALLED}/bin/vllm-supervisor"
 HOSTNAME = "sandbox"
 SERVICE_USER = "vllm"
 # Debian's package for each program that a sandbox needs besides systemd itself.
@@ -104,16 +109,20 @@ class Sandbox:
         boot_timeout_s: float = 30,
     ) -> None:
         self._env = {
-            "PATH": f"{Path(sys.prefix, 'bin')}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{INSTALLED}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": "/root",
             "LANG": "C.UTF-8",
             "TERM": os.environ.get("TERM", "dumb"),
             **(env or {}),
         }
-        needed = [CLONE, Path(sys.prefix), Path(sys.base_prefix), *visible]
+        python, site_packages = Path(sys.executable).resolve(), Path(sysconfig.get_path("purelib"))
+        needed = [CLONE, Path(sys.prefix), python.parents[1], *visible]
         root = _mount_id(Path("/"))
         self._spec = {
             "layers": [str(path) for path in dict.fromkeys(needed) if _mount_id(path) != root],
+            "clone": str(CLONE),
+            "python": str(python),
+            "site_packages": str(site_packages),
             "passable": [str(path) for path in dict.fromkeys(p for n in needed for p in reversed((n, *n.parents)))],
             "tmpfs": dict(tmpfs or {}),
             "storage": storage,

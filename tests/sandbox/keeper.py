@@ -35,6 +35,7 @@ SYSTEMD = ("/usr/lib/systemd/systemd", "/lib/systemd/systemd")
 # No clone and no interpreter lives below /sys, so hiding it in our own mount namespace hides nothing we need.
 BENCH = Path("/sys")
 ROOT = BENCH / "root"
+INSTALLED = "/opt/vllm-supervisor"
 CGROUPS = BENCH / "cgroup"
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 # They work on the machine, not on services, or only cost time.
@@ -69,6 +70,9 @@ class Spec:
 
     Attributes:
         layers: paths that need an overlay of their own since the one of `/` does not show what is mounted below it.
+        clone: the project's directory.
+        python: the interpreter itself, not a virtual environment's link to it.
+        site_packages: where that virtual environment keeps what was installed.
         passable: directories that every user may pass, so that service users reach the interpreter.
         tmpfs: path to size, in the kernel's spelling (`64M`); kept over a reboot.
         storage: journald's `Storage=`.
@@ -77,6 +81,9 @@ class Spec:
     """
 
     layers: list[str]
+    clone: str
+    python: str
+    site_packages: str
     passable: list[str]
     tmpfs: dict[str, str]
     storage: str
@@ -123,6 +130,7 @@ def prepare(spec: Spec) -> None:
     for path in spec.passable:
         inside(path).chmod(inside(path).stat().st_mode | 0o011)
     configure(spec)
+    install(spec)
     for path, size in spec.tmpfs.items():
         inside(path).mkdir(parents=True, exist_ok=True)
         mount("tmpfs", inside(path), "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,size={size}")
@@ -167,6 +175,30 @@ def configure(spec: Spec) -> None:
         generators = inside(f"{vendor}/systemd/system-generators")
         mask(inside("/etc/systemd/system-generators"), [path.name for path in generators.glob("*")])
     add_user(spec.user)
+
+
+def install(spec: Spec) -> None:
+    """Lay the clone and its virtual environment out as an installation in /opt.
+
+    A service with PrivateTmp= does not see a clone in /tmp, and to one with ProtectHome= a home may be closed.
+    """
+    place = inside(INSTALLED)
+    shutil.rmtree(place, ignore_errors=True)
+    source = place / "src"
+    packages = place / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    for directory, seen_from in ((source, spec.clone), (packages, spec.site_packages)):
+        directory.mkdir(parents=True)
+        mount(inside(seen_from), directory, flags=MS_BIND | MS_REC)
+    for path in packages.glob("*.pth"):  # one of them names the clone: that is how it is installed there
+        path.write_text(path.read_text().replace(spec.clone, f"{INSTALLED}/src"))
+    (place / "pyvenv.cfg").write_text(f"home = {Path(spec.python).parent}\ninclude-system-site-packages = false\n")
+    (place / "bin").mkdir()
+    (place / "bin/python").symlink_to(spec.python)
+    program = place / "bin/vllm-supervisor"
+    program.write_text(
+        f"#!{INSTALLED}/bin/python\nimport sys\nfrom vllm_supervisor.cli import main\nsys.exit(main())\n"
+    )
+    program.chmod(0o755)
 
 
 def mask(directory: Path, names: tuple[str, ...] | list[str]) -> None:
