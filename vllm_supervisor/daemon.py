@@ -17,7 +17,7 @@ from vllm_supervisor import inforce
 from vllm_supervisor.diagnosis import Diagnosis, entry_from_journal
 from vllm_supervisor.errors import HostError
 from vllm_supervisor.follow import Case, Follower
-from vllm_supervisor.host import clock, log, systemd
+from vllm_supervisor.host import clock, gpu, log, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.notify import Notifier, status_for, watchdog_interval_s
 from vllm_supervisor.host.systemd import UnitState
@@ -88,7 +88,8 @@ class Daemon:
         """Read what is in force, find what happened before now, and take up what was left undone."""
         self._services = inforce.services(self._store)
         self._by_unit = {item.unit: item for item in self._services.values()}
-        self._follower = Follower({unit: item.applied.name for unit, item in self._by_unit.items()})
+        names = {unit: item.applied.name for unit, item in self._by_unit.items()}
+        self._follower = Follower(names, small_default=any(small_default(card.name) for card in gpu.read().values()))
         self._said: dict[str, str] = {}
         self._settled: dict[str, str] = {}
         self._states = systemd.show(list(self._by_unit))
@@ -254,6 +255,15 @@ class Daemon:
         text = f"{doing[0].upper()}{doing[1:]}, max-num-seqs {at}"
         if self._said.get(state.name) != state.invocation + text and status_for(state.main_pid, text):
             self._said[state.name] = state.invocation + text
+
+
+def small_default(card: str) -> bool:
+    """Whether vLLM takes its small default on a card of this name, however much memory it has.
+
+    Source: `EngineArgs.get_batch_defaults`; A100 since 0.9.0, GB10 since 0.33.0. Where it is wrong for an older release
+    the value assumed is too low, never too high.
+    """
+    return "a100" in card.lower() or "gb10" in card.lower()
 
 
 def settled(state: UnitState, now_us: int) -> bool:

@@ -44,11 +44,12 @@ class Follower:
 
     Args:
         names: service by unit.
+        small_default: the cards are known to be of a kind for which vLLM's default is the small one.
     """
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    def __init__(self, names: Mapping[str, str], *, small_default: bool = False) -> None:
         self._names = names
-        self._trackers = Trackers()
+        self._trackers = Trackers(small_default=small_default)
         self._cases: dict[str, Case] = {}  # the latest run of each unit
 
     @property

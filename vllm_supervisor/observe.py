@@ -17,6 +17,8 @@ from vllm_supervisor.paths import Paths
 from vllm_supervisor.store import Happening, Kind, Store
 
 BATCH = 10_000
+LONG_LINE = 8192
+"""Bytes; journald breaks lines at LineMax=, 48 KiB unless somebody set it lower."""
 
 
 class Condition(StrEnum):
@@ -62,9 +64,10 @@ class ServiceStatus:
 def may_matter(message: bytes | str) -> bool:
     """Whether an entry of our units' journal is worth taking apart: a line that tells something, or systemd's word.
 
-    What systemd says of a unit names the unit or, before version 251, holds its Description=.
+    What systemd says of a unit names the unit or, before version 251, holds its Description=. A very long line may be
+    one that journald breaks, and then what follows it must be known for its rest.
     """
-    if worth_reading(message):
+    if worth_reading(message) or len(message) >= LONG_LINE:
         return True
     if isinstance(message, bytes):
         return b".service" in message or b"vLLM serving" in message

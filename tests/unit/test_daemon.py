@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_supervisor.daemon import SETTLED_S, settled
+from vllm_supervisor.daemon import SETTLED_S, settled, small_default
 from vllm_supervisor.host.systemd import UnitState
 
 NOW_US = 10_000_000_000
@@ -47,3 +47,18 @@ def state(active: str, sub: str, restarts: int, age_s: float) -> UnitState:
 def test_a_start_counter_is_cleared_only_after_serving_for_long(unit, expected):
     """A loop of failing starts must run into its limit; crashes hours apart must not."""
     assert settled(unit, NOW_US) is expected
+
+
+@pytest.mark.parametrize(
+    ("card", "expected"),
+    [
+        ("NVIDIA A100-SXM4-80GB", True),
+        ("NVIDIA A100 80GB PCIe", True),
+        ("NVIDIA GB10", True),
+        ("NVIDIA H100 80GB HBM3", False),
+        ("NVIDIA B200", False),
+    ],
+)
+def test_cards_for_which_capacity_does_not_tell_the_default(card, expected):
+    """A guess of 1024 where 256 ran would raise the value."""
+    assert small_default(card) is expected

@@ -18,11 +18,9 @@ _SEQS_BY_TOKENS = {2048: 256, 8192: 1024, 16384: 1024}
 _SMALL, _LARGE = 256, 1024
 _LARGE_EVERYWHERE = re.compile(r"0\.8\.[0-3](?!\d)")  # these took the large row on every card
 
-# GiB of a card as torch prints them. From 70 the large row applies, but not to an A100 (80 GB, prints 79) and, from
-# 0.33, not to a GB10 (prints 119 to 122): where the capacity does not tell these from others, the smaller value is
-# right for all, since a cap above what really ran would raise it.
+# GiB of a card as torch prints them. From 70 the large row applies, but not to an A100 and, from 0.33, not to a GB10,
+# which their capacity does not tell from an H100 or others.
 _LARGE_FROM_GIB = 70.0
-_AMBIGUOUS_GIB = ((70.0, 85.0), (115.0, 125.0))
 
 
 class Settings:
@@ -30,10 +28,12 @@ class Settings:
 
     Args:
         stamped: the value the unit was rendered with, if any.
+        small_default: the cards are known to be of a kind that vLLM takes the small default for, however large.
     """
 
-    def __init__(self, stamped: int | None) -> None:
+    def __init__(self, stamped: int | None, *, small_default: bool = False) -> None:
         self.stamped = stamped
+        self._small_default = small_default
         self._seqs: int | None = None
         self._tokens: int | None = None
         self._tokens_given = False
@@ -76,8 +76,8 @@ class Settings:
                 return by_tokens * factor
         if capacity_gib is None:
             return None
-        ambiguous = any(low <= capacity_gib < high for low, high in _AMBIGUOUS_GIB)
-        return (_SMALL if ambiguous or capacity_gib < _LARGE_FROM_GIB else _LARGE) * factor
+        small = self._small_default or capacity_gib < _LARGE_FROM_GIB
+        return (_SMALL if small else _LARGE) * factor
 
 
 def _first(pattern: re.Pattern[str], text: str) -> int | None:

@@ -59,10 +59,14 @@ class Tracker:
     Args:
         stamped: `max_num_seqs` the unit was rendered with, as its log lines are stamped; None when vLLM's default
             applied or the lines bear no stamp.
+        small_default: the cards are known to be of a kind for which vLLM's default is the small one (A100, GB10),
+            which their capacity does not tell.
         catalogue: the rules.
     """
 
-    def __init__(self, *, stamped: int | None = None, catalogue: Catalogue = CATALOGUE) -> None:
+    def __init__(
+        self, *, stamped: int | None = None, small_default: bool = False, catalogue: Catalogue = CATALOGUE
+    ) -> None:
         self.phase = Phase.STARTING
         self.ready = False
         self.stop_requested = False
@@ -70,7 +74,7 @@ class Tracker:
         """True when systemd says "started" only once the service answers, as the units rendered here do."""
         self.vllm_version = ""
         self._catalogue = catalogue
-        self._settings = Settings(stamped)
+        self._settings = Settings(stamped, small_default=small_default)
         self._shards = ""
         self._told: dict[str, float] = {}
         self._lines = 0

@@ -18,10 +18,11 @@ class Trackers:
 
     Args:
         limit: how many runs are kept.
+        small_default: what `Tracker` is told of the cards.
     """
 
-    def __init__(self, *, limit: int = RUNS_LIMIT) -> None:
-        self._limit = limit
+    def __init__(self, *, limit: int = RUNS_LIMIT, small_default: bool = False) -> None:
+        self._limit, self._small_default = limit, small_default
         self._runs: OrderedDict[tuple[str, str], Tracker] = OrderedDict()
         self._latest: dict[str, str] = {}
         self._broken: set[tuple[str, str, str]] = set()
@@ -66,7 +67,7 @@ class Trackers:
         if tracker is None:
             if before := self._runs.get((entry.unit, self._latest.get(entry.unit, ""))):
                 before.superseded()
-            tracker = self._runs[key] = Tracker(stamped=entry.stamped)
+            tracker = self._runs[key] = Tracker(stamped=entry.stamped, small_default=self._small_default)
             self._latest[entry.unit] = invocation
             while len(self._runs) > self._limit:
                 (unit, oldest), _ = self._runs.popitem(last=False)

@@ -13,11 +13,12 @@ Fields = Mapping[str, Any]
 
 
 def unit_matches(units: Iterable[str]) -> list[list[str]]:
-    """Journal matches for the units' own lines and for what PID 1 says about them; any one list may match."""
+    """Matches for the units' own lines, and for what PID 1 and journald say about them; any one list may match."""
     matches = []
     for unit in units:
         matches.append([f"_SYSTEMD_UNIT={unit}", "_TRANSPORT=stdout"])
         matches.append([f"UNIT={unit}", "_PID=1"])
+        matches.append([f"OBJECT_SYSTEMD_UNIT={unit}", "_TRANSPORT=driver"])  # journald: "Suppressed N messages"
     return matches
 
 

@@ -39,8 +39,9 @@ def chunked(tokens: int) -> str:
         pytest.param(settings(chunked(5000)), "", 139.8, 1024, id="odd-tokens-then-capacity"),
         pytest.param(settings(), "", 23.57, 256, id="small-card"),
         pytest.param(settings(), "", 95.0, 1024, id="large-card"),
-        pytest.param(settings(), "", 79.25, 256, id="a100-or-h100-takes-the-lower"),
-        pytest.param(settings(), "", 121.7, 256, id="gb10-takes-the-lower"),
+        pytest.param(settings(), "", 79.25, 1024, id="h100"),
+        pytest.param(Settings(None, small_default=True), "", 79.25, 256, id="a100-known-by-its-name"),
+        pytest.param(Settings(64, small_default=True), "", 79.25, 64, id="the-stamp-before-the-name"),
         pytest.param(settings(), "0.8.1", None, 1024, id="1024-everywhere-once"),
         pytest.param(settings(), "0.8.5", None, None, id="nothing-tells"),
         pytest.param(
