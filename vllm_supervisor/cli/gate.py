@@ -20,11 +20,15 @@ def command(pid: int, url: str) -> int:
 
     There is no time limit of its own: systemd's TimeoutStartSec= is one.
     """
+    from urllib.parse import urlsplit
+
+    from vllm_supervisor.host import processes
     from vllm_supervisor.host.health import probe
 
+    port = urlsplit(url).port or 0
     while _alive(pid):
-        answer = probe(url)
-        if answer.ready and _alive(pid):  # another server may hold the port: then ours is about to die of that
+        # Whoever answers may be another server that holds the port, while ours still loads and is about to die of that.
+        if probe(url).ready and processes.listens(pid, port) and _alive(pid):
             return 0
         time.sleep(POLL_S)
     sys.stderr.write(f"vllm-supervisor gate: process {pid} ended before it served\n")

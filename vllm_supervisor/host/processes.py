@@ -35,6 +35,28 @@ def environment(pid: int) -> dict[str, str]:
         return {}
 
 
+def listens(pid: int, port: int) -> bool:
+    """Whether a process or one of its descendants has a TCP socket that listens on a port.
+
+    Where that may not be looked at it is taken for true: a server that answers is then all that can be known.
+    """
+    try:
+        main = psutil.Process(pid)
+        return any(_listens(process, port) for process in [main, *main.children(recursive=True)])
+    except psutil.AccessDenied:
+        return True
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _listens(process: psutil.Process, port: int) -> bool:
+    try:
+        sockets = process.net_connections(kind="tcp")
+    except psutil.NoSuchProcess:  # a child that ended between the listing and the look
+        return False
+    return any(socket.status == psutil.CONN_LISTEN and socket.laddr.port == port for socket in sockets)
+
+
 def command_line(pid: int) -> list[str]:
     """The argument list of a process; [] when it is gone or may not be read."""
     try:
