@@ -1,0 +1,31 @@
+"""Collected only when a release is named, as `./dev test-vllm` does: one start takes the better part of a minute."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.live.fleet import Fleet
+from tests.real.install import RealVllm, install
+from tests.real.machine import stage
+from tests.sandbox import Sandbox
+
+VERSION = os.environ.get("TEST_VLLM", "")
+collect_ignore_glob = [] if VERSION else ["*"]
+
+
+@pytest.fixture(scope="session")
+def vllm() -> RealVllm:
+    """The release, installed."""
+    return install(VERSION)
+
+
+@pytest.fixture
+def fleet(vllm: RealVllm) -> Iterator[Fleet]:
+    """A host with our daemon, and with that release in place of the simulator."""
+    with Sandbox(visible=[vllm.home]) as box:
+        fleet = Fleet(box)
+        stage(box, vllm)
+        yield fleet
