@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 # Every flag of `vllm serve --help=all` in 0.32.0, in its order (the order of `non-default args`): NAME or NAME/ALIAS,
 # then nothing for a switch, `=` for one value, `+` for one or more; then i, f, h, j for an integer, a float, an integer
@@ -93,10 +94,12 @@ class CommandLine(NamedTuple):
     values: dict[str, Any]
 
 
-class _Flag(NamedTuple):
-    name: str
-    arity: str  # "", "=" or "+"
-    kind: str  # "", "i", "f", "h" or "j"
+class _Parser(argparse.ArgumentParser):
+    """Raises where argparse would print and exit."""
+
+    def error(self, message: str) -> NoReturn:
+        command = self.prog.removeprefix("vllm").lstrip()
+        raise UsageError(f"{command}: error: {message}" if command else f"error: {message}")
 
 
 def parse(words: Sequence[str], release: tuple[int, ...]) -> CommandLine:
@@ -104,49 +107,50 @@ def parse(words: Sequence[str], release: tuple[int, ...]) -> CommandLine:
 
     Raises:
         UsageError: an unknown flag, a missing value, or one of the wrong form.
+        SystemExit: help was asked for, and printed.
     """
-    flags = _table(release)
-    given: dict[str, Any] = {}
-    model, unknown = "", []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if not _is_flag(word):
-            if model:
-                unknown.append(word)
-            else:
-                model = word
-            continue
-        flag, key, value = _find(flags, word)
-        if flag is None:
-            unknown.append(word)
-            while model and rest and not _is_flag(rest[0]):
-                unknown.append(rest.pop(0))
-            continue
-        _store(given, flag, key, value, rest)
-    if unknown:
-        raise UsageError(f"error: unrecognized arguments: {' '.join(unknown)}")
-    order = list(dict.fromkeys(flag.name.replace("-", "_") for flag in flags.values()))
-    return CommandLine(model, {key: given[key] for key in sorted(given, key=order.index)})
+    parser = _Parser(prog="vllm")
+    serve = parser.add_subparsers(dest="subparser").add_parser("serve", usage="vllm serve [model_tag] [options]")
+    serve.add_argument("model_tag", nargs="?", default="")
+    order = [_add(serve, entry) for entry in _entries(release)]
+    given = vars(parser.parse_args(["serve", *_plain(words)]))
+    return CommandLine(given["model_tag"], {key: given[key] for key in order if key in given})
 
 
-def _table(release: tuple[int, ...]) -> dict[str, _Flag]:
+def _entries(release: tuple[int, ...]) -> list[str]:
+    """The flags of a release, in the notation above."""
     retired = (entry.rpartition(":") for entry in _RETIRED.split())
-    kept = [entry for entry, _, until in retired if release < version(until)]
-    flags = {}
-    for entry in (*_FLAGS.split(), *kept):
-        names, arity, kind = entry, "", ""
-        for mark in "=+":
-            if mark in entry:
-                names, arity, kind = entry.partition(mark)
-        name, _, alias = names.partition("/")
-        flag = _Flag(name, arity, kind)
-        flags["--" + name] = flag
-        if alias:
-            flags["-" + alias] = flag
-        if not arity:
-            flags["--no-" + name] = flag
-    return flags
+    return [*_FLAGS.split(), *(entry for entry, _, until in retired if release < version(until))]
+
+
+def _add(parser: argparse.ArgumentParser, entry: str) -> str:
+    """Add one flag; the name its value gets."""
+    names, arity, kind = next((parts for mark in "=+" if (parts := entry.partition(mark))[1]), (entry, "", ""))
+    name, _, alias = names.partition("/")
+    options = [f"--{name}", f"-{alias}"] if alias else [f"--{name}"]
+    if not arity:
+        action = parser.add_argument(*options, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS)
+    else:
+        nargs = "+" if arity == "+" else None
+        action = parser.add_argument(*options, nargs=nargs, type=_KINDS[kind], default=argparse.SUPPRESS)
+    return action.dest
+
+
+def _plain(words: Sequence[str]) -> list[str]:
+    """The words as argparse can take them: dashes in names, and `--flag.key value` gathered as JSON of `--flag`."""
+    plain: list[str] = []
+    below: dict[str, dict[str, str]] = {}
+    rest = iter(words)
+    for word in rest:
+        spelled, equals, value = word.partition("=")
+        flag, dot, key = spelled.partition(".")
+        if flag.startswith("--"):
+            flag = flag.replace("_", "-")
+        if flag.startswith("-") and dot:
+            below.setdefault(flag, {})[key] = value if equals else next(rest, "")
+        else:
+            plain.append(f"{flag}{dot}{key}{equals}{value}" if flag.startswith("--") else word)
+    return plain + [part for flag, keys in below.items() for part in (flag, json.dumps(keys))]
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -159,59 +163,8 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _is_flag(word: str) -> bool:
-    return len(word) > 1 and word[0] == "-" and not word[1].isdigit()
-
-
-def _find(flags: dict[str, _Flag], word: str) -> tuple[_Flag | None, str, str | None]:
-    """The flag a word names, the key below it (`--kernel-config.KEY`), and the value after `=`, if any.
-
-    Raises:
-        UsageError: the word abbreviates more than one flag.
-    """
-    spelled, equals, value = word.partition("=")
-    name, _, key = spelled.partition(".")
-    if name.startswith("--"):
-        name = name.replace("_", "-")
-    if name not in flags and name.startswith("--"):
-        matches = [known for known in flags if known.startswith(name)]
-        if len(matches) > 1:
-            raise UsageError(f"serve: error: ambiguous option: {name} could match {', '.join(matches)}")
-        name = matches[0] if matches else name
-    flag = flags.get(name)
-    if flag is not None and not flag.arity:
-        value, equals = str(not name.startswith("--no-")), "="
-    return flag, key, value if equals else None
-
-
-def _store(given: dict[str, Any], flag: _Flag, key: str, value: str | None, rest: list[str]) -> None:
-    name = flag.name.replace("-", "_")
-    if not flag.arity:
-        given[name] = value == "True"
-        return
-    texts = [value] if value is not None else []
-    while rest and not _is_flag(rest[0]) and (flag.arity == "+" or not texts):
-        texts.append(rest.pop(0))
-    if not texts:
-        wanted = "at least one argument" if flag.arity == "+" else "one argument"
-        raise UsageError(f"serve: error: argument --{flag.name}: expected {wanted}")
-    if key:
-        given.setdefault(name, {})[key.replace("-", "_")] = texts[0]
-    else:
-        values = [_convert(flag, text) for text in texts]
-        given[name] = values if flag.arity == "+" else values[0]
-
-
-def _convert(flag: _Flag, text: str) -> Any:
-    reader, kind = _KINDS[flag.kind]
-    try:
-        return reader(text)
-    except ValueError:
-        raise UsageError(f"serve: error: argument --{flag.name}: invalid {kind} value: {text!r}") from None
-
-
-def _human_int(text: str) -> int:
-    """`131072`, `128k` (thousands), `128K` (1024s), `auto` as -1."""
+def human_readable_int(text: str) -> int:
+    """`131072`, `128k` (thousands), `128K` (1024s), `auto` as -1. argparse puts its name into messages."""
     if text == "auto":
         return -1
     factors = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -220,10 +173,10 @@ def _human_int(text: str) -> int:
     return int(text)
 
 
-_KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "": (str, "str"),
-    "i": (int, "int"),
-    "f": (float, "float"),
-    "h": (_human_int, "human_readable_int"),
-    "j": (json.loads, "loads"),
+_KINDS: dict[str, Callable[[str], Any]] = {
+    "": str,
+    "i": int,
+    "f": float,
+    "h": human_readable_int,
+    "j": json.loads,
 }
