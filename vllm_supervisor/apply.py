@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vllm_supervisor import arguments
 from vllm_supervisor.host import clock, files, systemd
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.observe import Eyes
@@ -27,6 +28,7 @@ def apply(paths: Paths, plan: Plan) -> None:
     written = [change for change in plan.changes if change.verb in (Verb.CREATE, Verb.UPDATE)]
     removed = [change for change in plan.changes if change.verb is Verb.REMOVE]
     started = [change for change in plan.changes if change.start]
+    arguments.keep(paths, plan.answers)
     systemd.verify({change.unit: plan.texts[change.unit] for change in written})
     if not plan.anything:
         return

@@ -28,3 +28,8 @@ class Paths:
     def store(self) -> Path:
         """The sqlite file."""
         return self.state / "store.sqlite"
+
+    @property
+    def flags(self) -> Path:
+        """What each vLLM of this host answered when it was asked for its flags; may be removed at any time."""
+        return self.state / "flags"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from vllm_supervisor import config, inforce, units
+from vllm_supervisor import arguments, config, inforce, units
 from vllm_supervisor.config import Configuration, Problem, Service
 from vllm_supervisor.errors import HostError
 from vllm_supervisor.host import clock, files, systemd
@@ -64,6 +64,7 @@ class Plan:
         texts: unit text by file name, for every service that can be rendered.
         applied: what would then be in force, by service.
         reload: systemd has not yet read a file that is there.
+        answers: what vLLMs answered that were asked for their flags, by the file to keep it in.
     """
 
     changes: tuple[Change, ...]
@@ -71,6 +72,7 @@ class Plan:
     texts: Mapping[str, str]
     applied: Mapping[str, AppliedService]
     reload: bool
+    answers: Mapping[Path, str]
 
     @property
     def anything(self) -> bool:
@@ -101,8 +103,12 @@ class _Known:
     promised: frozenset[str]
 
 
-def plan(paths: Paths) -> Plan:
+def plan(paths: Paths, tell: Callable[[str], None]) -> Plan:
     """Look at everything, touch nothing.
+
+    Args:
+        paths: where things are.
+        tell: is given a sentence before something that takes a while.
 
     Raises:
         ConfigError: there is no configuration to read.
@@ -119,13 +125,16 @@ def plan(paths: Paths) -> Plan:
     stale = _stale(paths, configuration, texts)
     states = systemd.show([*texts, *stale])
     changes = [_change(paths, item, texts[item.unit], states[item.unit], known) for item in applied.values()]
-    changes += [_removal(paths, unit) for unit in stale]
+    checked = arguments.check(paths, [services[c.name] for c in changes if c.changes], versions, tell)
+    changes = [_after_check(change, checked) for change in changes] + [_removal(paths, unit) for unit in stale]
+    found = map(configuration.problem, checked.complaints)
     return Plan(
         changes=tuple(sorted(changes, key=lambda change: change.name)),
-        problems=configuration.problems,
+        problems=tuple(dict.fromkeys([*configuration.problems, *found])),  # one in the defaults concerns many services
         texts=texts,
         applied=applied,
         reload=any(state.needs_reload for state in states.values()),
+        answers=checked.answers,
     )
 
 
@@ -175,6 +184,15 @@ def _change(paths: Paths, item: AppliedService, text: str, state: UnitState, kno
     start = start or item.name in known.promised
     notes = _notes(state, known.caps.get(item.name), start=start)
     return Change(item.name, item.unit, verb, start, _diff(path, there or "", text), notes)
+
+
+def _after_check(change: Change, checked: arguments.Checked) -> Change:
+    """A service whose arguments its vLLM would refuse is left as it is, running or not."""
+    if any(complaint.service.name == change.name for complaint in checked.complaints):
+        return Change(change.name, change.unit, Verb.REFUSE)
+    if reason := checked.unchecked.get(change.name):
+        return replace(change, notes=(*change.notes, f"its arguments were not checked: {reason}"))
+    return change
 
 
 def _notes(state: UnitState, cap: LearnedCap | None, *, start: bool) -> tuple[str, ...]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
 
 from vllm_supervisor.errors import HostError, PermissionDeniedError
 
@@ -39,3 +42,37 @@ def run(argv: Sequence[str], *, timeout_s: float = TIMEOUT_S, ok: Sequence[int] 
     said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
     error = PermissionDeniedError if any(text in said for text in _NOT_ALLOWED) else HostError
     raise error(f"cannot finish `{line}`: exit code {done.returncode}: {said or 'it said nothing'}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended, and what it printed on standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_bounded(argv: Sequence[str], *, timeout_s: float, limit_bytes: int) -> Ended:
+    """Run a program that may print without end, and keep the first `limit_bytes` of either stream.
+
+    What it prints goes to unnamed files, whose size the caller bounds by LimitFSIZE= or its like.
+
+    Raises:
+        HostError: it is missing, or takes longer than `timeout_s`.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            done = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=timeout_s, check=False
+            )
+        except FileNotFoundError as e:
+            raise HostError(f"{argv[0]} is not on PATH") from e
+        except subprocess.TimeoutExpired as e:
+            raise HostError(f"no answer within {timeout_s:g} s") from e
+        return Ended(done.returncode, _head(out, limit_bytes), _head(err, limit_bytes))
+
+
+def _head(file: IO[bytes], limit_bytes: int) -> str:
+    file.seek(0)
+    return file.read(limit_bytes).decode("utf-8", "replace")

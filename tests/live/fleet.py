@@ -15,6 +15,12 @@ SUPERVISOR = str(Path(sys.executable).parent / "vllm-supervisor")
 CONFIG = "/etc/vllm-supervisor/config.yaml"
 VLLM = "/opt/vllm/bin/vllm"
 DAEMON = "vllm-supervisor.service"
+# A Python program as the real one is: it is asked for its flags as the real one is.
+PROGRAM = f"""#!{sys.executable}
+import os, sys
+from vllm_supervisor.simulator.__main__ import main
+sys.exit(main(sys.argv[1:], dict(os.environ)))
+"""
 
 
 class Fleet:
@@ -22,7 +28,7 @@ class Fleet:
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
-        box.write(VLLM, f'#!/bin/sh\nexec {sys.executable} -m vllm_supervisor.simulator "$@"\n', mode=0o755)
+        box.write(VLLM, PROGRAM, mode=0o755)
         unit = (CLONE / "units" / DAEMON).read_text()
         box.write(f"/etc/systemd/system/{DAEMON}", unit.replace("/opt/vllm-supervisor/bin/vllm-supervisor", SUPERVISOR))
 

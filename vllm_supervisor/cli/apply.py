@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vllm_supervisor.cli.options import config_option, console, require_root
+from vllm_supervisor.cli.options import config_option, console, require_root, tell
 from vllm_supervisor.cli.plan import report_problems
 from vllm_supervisor.errors import ConfigError, NotServedError
 
@@ -39,7 +39,7 @@ def command(config: Path, no_wait: bool) -> int:
 
     require_root()
     paths = replace(Paths(), config=config.absolute())
-    planned = plan(paths)
+    planned = plan(paths, tell)
     out = console(stderr=True)
     for change in planned.changes:
         for note in change.notes:

@@ -40,6 +40,11 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=stream, width=width, highlight=False, soft_wrap=not stream.isatty(), emoji=False)
 
 
+def tell(sentence: str) -> None:
+    """Say what is being waited for, where it does not mix with the result."""
+    click.echo(sentence, err=True)
+
+
 def require_root() -> None:
     """Refuse early what would fail halfway for anybody but root.
 

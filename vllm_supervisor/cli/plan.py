@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vllm_supervisor.cli.options import config_option, console, require_root
+from vllm_supervisor.cli.options import config_option, console, require_root, tell
 from vllm_supervisor.errors import CHANGES, OK, ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def command(config: Path) -> int:
     from vllm_supervisor.planning import plan
 
     require_root()
-    planned = plan(replace(Paths(), config=config.absolute()))
+    planned = plan(replace(Paths(), config=config.absolute()), tell)
     show(planned)
     report_problems(planned)
     return CHANGES if planned.anything else OK

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from vllm_supervisor.config import checks
+from vllm_supervisor.config.checks import Complaint
 from vllm_supervisor.config.document import MAX_BYTES, Node, parse
 from vllm_supervisor.config.explain import explained, nearest
 from vllm_supervisor.config.merge import Merged, Source, merge
@@ -26,11 +27,18 @@ class Configuration:
         services: by name, sorted; only those of files without any problem.
         problems: everything to mend, in the order of files and lines.
         broken: files whose services were left out. What was rendered from them earlier must stay as it is.
+        places: by service, where each of its values came from.
     """
 
     services: Mapping[str, Service]
     problems: tuple[Problem, ...]
     broken: frozenset[Path]
+    places: Mapping[str, _Accepted] = field(default_factory=dict, compare=False, repr=False)
+
+    def problem(self, complaint: Complaint) -> Problem:
+        """What is wrong with one of the services, found later than on reading, at the line to blame for it."""
+        at = self.places[complaint.service.name]
+        return at.merged.problem(complaint.key, complaint.message, complaint.hint, at.entry)
 
 
 def load(path: Path) -> Configuration:
@@ -65,7 +73,7 @@ def load(path: Path) -> Configuration:
         if (accepted := _accept(entry, defaults, found, complete=complete))
     ]
     _compare(accepted, found)
-    return found.configuration([a.service for a in accepted])
+    return found.configuration(accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +100,13 @@ class _Findings:
         """Whether `main` has a problem outside its services, so that its defaults may not be what was meant."""
         return any(p.file == main and p.key.split(".")[0] != "services" for p in self.problems)
 
-    def configuration(self, services: list[Service]) -> Configuration:
-        usable = sorted((s for s in services if s.source not in self.broken), key=lambda s: s.name)
+    def configuration(self, accepted: list[_Accepted]) -> Configuration:
+        usable = {a.service.name: a for a in accepted if a.service.source not in self.broken}
         return Configuration(
-            MappingProxyType({service.name: service for service in usable}),
+            MappingProxyType({name: usable[name].service for name in sorted(usable)}),
             tuple(sorted(self.problems, key=lambda p: (str(p.file), p.line or 0))),
             frozenset(self.broken),
+            usable,
         )
 
 

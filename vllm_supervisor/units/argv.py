@@ -109,12 +109,13 @@ def serve_words(service: Service, cap: Cap | None) -> Iterator[list[str]]:
         yield ["--host", service.host]
     yield ["--port", str(service.port)]
     for flag, value in sorted({**service.arguments, **(cap.arguments if cap else {})}.items()):
-        yield from _words(flag, value)
+        yield from argument_words(flag, value)
     if (seqs := effective(service, cap)) is not None:
         yield ["--max-num-seqs", str(seqs)]
 
 
-def _words(flag: str, value: object) -> Iterator[list[str]]:
+def argument_words(flag: str, value: object) -> Iterator[list[str]]:
+    """The words of one entry of `arguments:`, in groups as above; none for a switch that is off by being left out."""
     option = f"--{flag}"
     if isinstance(value, bool) and "." not in flag:
         if value:
