@@ -14,15 +14,14 @@ from contextlib import suppress
 from types import FrameType
 
 from vllm_supervisor import inforce
-from vllm_supervisor.diagnosis import Diagnosis, entry_from_journal
-from vllm_supervisor.errors import HostError
+from vllm_supervisor.diagnosis import Diagnosis, entry_from_journal, worth_reading
+from vllm_supervisor.errors import StoreError, SupervisorError
 from vllm_supervisor.follow import Case, Follower
 from vllm_supervisor.host import clock, gpu, log, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.notify import Notifier, status_for, watchdog_interval_s
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.judgement import Evidence, Judge
-from vllm_supervisor.observe import may_matter
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recovery import Recovery
 from vllm_supervisor.store import Store, Task, TaskKind
@@ -61,9 +60,8 @@ class Daemon:
         self._paths = paths
         self._host = inforce.this_host()
         self._store = Store(paths.store)
-        self._judge = Judge(paths, self._store)
         self._notifier = Notifier()
-        self._stopping = self._reloading = False
+        self._stopping = self._reloading = self._behind = False
         self._open()
 
     def run(self) -> int:
@@ -72,20 +70,26 @@ class Daemon:
         self._notifier.ready()
         log.say(log.INFO, f"watching {len(self._services)} services")
         while not self._stopping:
-            if self._reloading:
-                self._reload()
-            busy = self._turn()
+            try:
+                if self._reloading:
+                    self._reload()
+                if not self._turn():
+                    self._sleep(wakeup)
+            except SupervisorError as e:
+                self._refused(e, wakeup)
             self._notifier.watchdog()
-            if not busy:
-                self._sleep(wakeup)
         self._notifier.stopping()
-        self._keep_cursor()
+        with suppress(StoreError):  # a minute of journal is then read again
+            self._keep_cursor()
         return 0
 
     # Getting ready
 
     def _open(self) -> None:
         """Read what is in force, find what happened before now, and take up what was left undone."""
+        self._store.close()  # its file may have been removed, and another be there now
+        self._store = Store(self._paths.store)
+        self._judge = Judge(self._paths, self._store)
         self._services = inforce.services(self._store)
         self._by_unit = {item.unit: item for item in self._services.values()}
         names = {unit: item.applied.name for unit, item in self._by_unit.items()}
@@ -93,7 +97,7 @@ class Daemon:
         self._said: dict[str, str] = {}
         self._settled: dict[str, str] = {}
         self._states = systemd.show(list(self._by_unit))
-        self._journal = Journal(keep=self._keep)
+        self._journal = Journal()
         self._journal.match(unit_matches(self._by_unit) or [["_BOOT_ID=", "_PID=0"]])
         self._seek()
         self._refresh_at_s = self._cursor_at_s = 0.0
@@ -128,8 +132,22 @@ class Daemon:
         self._keep_cursor()
         self._journal.close()
         self._open()
+        self._behind = False
         self._notifier.ready()
         log.say(log.INFO, f"watching {len(self._services)} services")
+
+    def _refused(self, error: SupervisorError, wakeup: socket.socket) -> None:
+        """Systemd, the journal or the store refused something in the middle of a turn: begin again, a little later.
+
+        All that was taken in since the cursor was stored is read again, since it may not have been answered.
+        """
+        log.say(log.ERROR, f"{error}; trying again in {RETRY_S:g} s")
+        self._notifier.ready()  # in case it was a reload that failed
+        self._notifier.status(f"trying again every {RETRY_S:g} s: {error}")
+        self._notifier.watchdog()
+        self._reloading = self._behind = True
+        select.select([wakeup], [], [], RETRY_S)  # a signal ends the wait
+        _drain(wakeup)
 
     def _catch_signals(self) -> socket.socket:
         """Signals wake the loop through a socket, so that none is lost between a look at the flags and the sleep."""
@@ -153,7 +171,8 @@ class Daemon:
 
     def _turn(self) -> bool:
         """Take in a batch; when caught up, answer and act. Returns whether there is more to read at once."""
-        entries, passed = self._journal.read(BATCH)
+        # Once a run has ended, every line of it says that more may follow; before that most say nothing.
+        entries, passed = self._journal.read(BATCH, keep=None if self._follower.waiting else worth_reading)
         for fields in entries:
             entry = entry_from_journal(fields)
             if entry is None:
@@ -172,10 +191,6 @@ class Daemon:
             self._keep_cursor()
         return passed == BATCH
 
-    def _keep(self, message: bytes | str) -> bool:
-        """Whether an entry is worth taking apart. When a run has ended, every line of it says that more may follow."""
-        return self._follower.waiting or may_matter(message)
-
     def _sleep(self, wakeup: socket.socket) -> None:
         starting = any(state.starting for state in self._states.values())
         eager = starting or self._recoveries or self._follower.waiting
@@ -184,19 +199,23 @@ class Daemon:
         poll.register(self._journal.fileno(), select.POLLIN)
         poll.poll(1000 * (EAGER_S if eager else min(watchdog_interval_s(), 3600)))
         self._journal.process()
-        with suppress(BlockingIOError):
-            wakeup.recv(4096)
+        _drain(wakeup)
 
     def _keep_cursor(self) -> None:
         self._cursor_at_s = clock.monotonic_s() + CURSOR_S
-        if cursor := self._journal.cursor():
+        if not self._behind and (cursor := self._journal.cursor()):
             with self._store.transaction():
                 self._store.cursor = cursor
 
     # Answering and acting
 
     def _answer(self, case: Case, diagnosis: Diagnosis) -> None:
-        task = self._judge.failed(self._by_unit[case.unit], self._evidence(case, diagnosis), diagnosis)
+        try:
+            task = self._judge.failed(self._by_unit[case.unit], self._evidence(case, diagnosis), diagnosis)
+        except SupervisorError as e:
+            log.say(log.ERROR, f"cannot answer a failure yet: {e}", unit=case.unit)
+            self._follower.put_off(case, clock.monotonic_s() + RETRY_S)
+            return
         if task is not None:
             self._take_up(task)
 
@@ -218,10 +237,11 @@ class Daemon:
                 continue
             except StopIteration:
                 pass
-            except HostError as e:
+            except SupervisorError as e:
                 log.say(log.ERROR, f"cannot carry out the remedy: {e}", unit=self._services[name].unit)
             del self._recoveries[name]
             self._refresh_at_s = 0.0
+            self._notifier.watchdog()  # every one of them may have run into a time limit
             if task := self._store.tasks().get(name):
                 # It was refused, and every step is idempotent: begin again, a little later.
                 self._take_up(task, not_before_s=clock.monotonic_s() + RETRY_S)
@@ -255,6 +275,11 @@ class Daemon:
         text = f"{doing[0].upper()}{doing[1:]}, max-num-seqs {at}"
         if self._said.get(state.name) != state.invocation + text and status_for(state.main_pid, text):
             self._said[state.name] = state.invocation + text
+
+
+def _drain(wakeup: socket.socket) -> None:
+    with suppress(BlockingIOError):
+        wakeup.recv(4096)
 
 
 def small_default(card: str) -> bool:

@@ -17,8 +17,6 @@ from vllm_supervisor.paths import Paths
 from vllm_supervisor.store import Happening, Kind, Store
 
 BATCH = 10_000
-LONG_LINE = 8192
-"""Bytes; journald breaks lines at LineMax=, 48 KiB unless somebody set it lower."""
 
 
 class Condition(StrEnum):
@@ -61,19 +59,6 @@ class ServiceStatus:
     last: Happening | None
 
 
-def may_matter(message: bytes | str) -> bool:
-    """Whether an entry of our units' journal is worth taking apart: a line that tells something, or systemd's word.
-
-    What systemd says of a unit names the unit or, before version 251, holds its Description=. A very long line may be
-    one that journald breaks, and then what follows it must be known for its rest.
-    """
-    if worth_reading(message) or len(message) >= LONG_LINE:
-        return True
-    if isinstance(message, bytes):
-        return b".service" in message or b"vLLM serving" in message
-    return ".service" in message or "vLLM serving" in message
-
-
 class Eyes:
     """Trackers kept up to date from the journal of some units.
 
@@ -84,7 +69,7 @@ class Eyes:
 
     def __init__(self, names: Iterable[str], since_us: int) -> None:
         self._trackers = Trackers()
-        self._journal = Journal(keep=may_matter)
+        self._journal = Journal()
         self._journal.match(unit_matches(names))
         self._journal.seek_realtime(since_us)
 
@@ -92,7 +77,7 @@ class Eyes:
         """Take in what was written since the last look."""
         passed = BATCH
         while passed == BATCH:
-            entries, passed = self._journal.read(BATCH)
+            entries, passed = self._journal.read(BATCH, keep=worth_reading)
             for fields in entries:
                 if entry := entry_from_journal(fields):
                     self._trackers.feed(entry)

@@ -26,18 +26,27 @@ _DRESSED = (
 _LOOSE = (
     r"\x1b|Error|ERROR|: error|Exception|INFO|Interrupt|CRITICAL|FATAL|\", line |Traceback|Timeout|OutOfResources|"
     r"OfflineMode|\[type=|Value error|Completed \||Capturing|DeepGEMM warmup|JIT kernel|Application startup|"
-    r"Fatal Python|Memory access fault|Segmentation fault|Bus error|Aborted|\[shutdown\]"
+    r"Fatal Python|Memory access fault|Segmentation fault|Bus error|Aborted|\[shutdown\]|"
+    # What systemd and journald say about a unit.
+    r"Starting |Started |Stopping |Start request|Main process|Control process|Failed (?:with|to start)|"
+    r"Scheduled restart|Deactivated|Succeeded\.|OOM killer|Killed process|Suppressed "
 )
+LONG_LINE = 8192
+"""Bytes. A line this long may be one that journald breaks (LineMax=, 48 KiB unless somebody set it lower), and then
+what follows it must be known for its rest."""
+
 _QUIET_TEXT, _DRESSED_TEXT, _LOOSE_TEXT = (re.compile(pattern) for pattern in (_QUIET, _DRESSED, _LOOSE))
 _QUIET_BYTES, _DRESSED_BYTES, _LOOSE_BYTES = (re.compile(pattern.encode()) for pattern in (_QUIET, _DRESSED, _LOOSE))
 
 
 def worth_reading(message: bytes | str) -> bool:
-    """True when a line may say something about a start; False for all others, whatever run they belong to.
+    """True when a line may say something about a start, or systemd something about a unit; False for all others.
 
     Args:
         message: a MESSAGE field, or a line of a log, as it was written.
     """
+    if len(message) >= LONG_LINE:
+        return True
     if isinstance(message, bytes):
         if quiet := _QUIET_BYTES.match(message) or _DRESSED_BYTES.match(message):
             end = quiet.end()
