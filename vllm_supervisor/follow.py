@@ -105,3 +105,7 @@ class Follower:
                 case.answered = diagnosis.rule
                 found.append((case, diagnosis))
         return found
+
+    def put_off(self, case: Case, due_s: float) -> None:
+        """What was due could not be answered: ask again at that monotonic time."""
+        case.due_s, case.answered = due_s, ""
