@@ -220,7 +220,8 @@ class Daemon:
             self._take_up(task)
 
     def _evidence(self, case: Case, diagnosis: Diagnosis | None) -> Evidence:
-        return Evidence(case.invocation, case.fingerprint, self._journal.cursor(), diagnosis)
+        complete = case.tracker.evidence_complete
+        return Evidence(case.invocation, case.fingerprint, self._journal.cursor(), diagnosis, complete)
 
     def _take_up(self, task: Task, *, not_before_s: float = 0.0) -> None:
         item = self._services.get(task.service)

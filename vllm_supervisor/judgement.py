@@ -33,12 +33,14 @@ class Evidence:
         fingerprint: stamped on its lines; "" when they carried none.
         cursor: journal position up to which everything was taken in.
         diagnosis: why it failed; None when it became ready.
+        complete: False when lines are known or feared to be missing: dropped by journald, rotated away, cut off.
     """
 
     invocation: str
     fingerprint: str
     cursor: str
     diagnosis: Diagnosis | None = None
+    complete: bool = True
 
 
 class Judge:
@@ -69,11 +71,11 @@ class Judge:
             case GiveUp():
                 return self._commit(item, evidence, step, Kind.GAVE_UP, why=step.why, task=TaskKind.STOP)
             case Wait():
-                return self._commit(item, evidence, step, Kind.WAITING, why=f"{step.why}. {diagnosis.advice}")
+                return self._commit(item, evidence, step, Kind.WAITING, why=_told(evidence, step, diagnosis))
             case None:
                 return None
             case _:
-                return self._commit(item, evidence, step, Kind.REPORTED, why=f"{step.why}. {diagnosis.advice}")
+                return self._commit(item, evidence, step, Kind.REPORTED, why=_told(evidence, step, diagnosis))
 
     def _obstacle(self, item: InForce, evidence: Evidence, step: Step) -> str:
         """Why a decided remedy must not be carried out; "" when nothing speaks against it."""
@@ -105,6 +107,13 @@ class Judge:
         if new:
             _say(item, happening)
         return todo
+
+
+def _told(evidence: Evidence, step: Step, diagnosis: Diagnosis) -> str:
+    missing = (
+        "" if evidence.complete else " (lines of this run are missing from the journal, perhaps the cause among them)"
+    )
+    return f"{step.why}. {diagnosis.advice}{missing}"
 
 
 def _happening(item: InForce, evidence: Evidence, step: Step, kind: Kind, why: str, now_us: int) -> Happening:

@@ -264,3 +264,16 @@ def test_flags_the_operator_opened(fleet, variables, opened, expected):
     told = next(line for line in fleet.unit("a").splitlines() if line.startswith("# Runs with "))
     command = fleet.unit("a").partition("ExecStart=")[2]
     assert all(f"--{flag}" in told and f"--{flag}" in command for flag, _ in expected)
+
+
+def test_lines_that_journald_dropped_are_missed(fleet):
+    """An operator's drop-in brings the default rate limit back: what is reported says that evidence is missing."""
+    fleet.configure({"a": with_environment(SINGLE, SIM_FLOOD=50000)})
+    drop_in = "[Service]\nLogRateLimitIntervalSec=30s\nLogRateLimitBurst=100\n"
+    fleet.box.write("/etc/systemd/system/vllm-a.service.d/limit.conf", drop_in)
+    fleet.start_daemon()
+    fleet.supervisor("apply", "--no-wait")
+
+    row = fleet.box.wait_until(lambda: [r for r in fleet.history("a") if r["kind"] == "reported"], "a report")[0]
+
+    assert "lines of this run are missing" in row["why"]
