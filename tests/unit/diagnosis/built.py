@@ -501,8 +501,9 @@ def others() -> dict[str, Log]:
                 G11,
                 config,
                 "ValueError: The repository x/y contains custom code which must be executed to correctly load "
-                "the model. Please pass the argument `trust_remote_code=True` to allow custom code to be run. You can "
-                "inspect it, then set the option `trust_remote_code=True`.",
+                "the model. You can inspect the repository content at https://hf.co/x/y .\n"
+                " You can inspect the repository content at https://hf.co/x/y.\n"
+                "Please pass the argument `trust_remote_code=True` to allow custom code to be run.",
             ),
             {},
         ),

@@ -102,10 +102,10 @@ def alternatives(pattern: str) -> list[str]:
     return parts
 
 
-def messages(rule: Rule) -> list[str]:
+def messages(rule: Rule, lines_of: str = "samples") -> list[str]:
     """What the samples of all rules with this pattern say: messages of exceptions, texts, systemd's events."""
     said = []
-    for text in (text for each in CATALOGUE if each.pattern is rule.pattern for text in each.samples):
+    for text in (text for each in CATALOGUE if each.pattern is rule.pattern for text in getattr(each, lines_of)):
         events = [entry.lifecycle for entry in read_text([text.encode()]) if entry.lifecycle]
         said += [describe(event) for event in events]
         for line in (line for part in text.split("\n") for line in lines(part)):

@@ -8,4 +8,6 @@ from __future__ import annotations
 from vllm_supervisor.diagnosis.rows import arguments, host, memory, model_files, running
 from vllm_supervisor.diagnosis.rule import Catalogue
 
-CATALOGUE = Catalogue((*memory.RULES, *arguments.RULES, *model_files.RULES, *host.RULES, *running.RULES))
+CATALOGUE = Catalogue(
+    (*memory.RULES, *arguments.RULES, *model_files.RULES, *host.RULES, *running.RULES, *arguments.ANY_REFUSAL)
+)

@@ -30,6 +30,8 @@ RULES = (
             "vllm: error: unrecognized arguments: --max-num-seq-typo 4",
             "vllm serve: error: argument --max-num-seqs: invalid int value: 'many'",
             "(APIServer pid=7) vllm: error: ambiguous option: --max could match --max-num-seqs, --max-model-len",
+            "vllm serve: error: the following arguments are required: model_tag",
+            "api_server.py: error: unrecognized arguments: --swap-space 8",
         ),
         near_misses=(info("vllm: error: unrecognized arguments: --x"), "myscript: error: unrecognized arguments: --x"),
     ),
@@ -162,6 +164,10 @@ RULES = (
         samples=(error("ValueError: invalid literal for int() with base 10: 'MIG-41b36c12-0a4c'"),),
         near_misses=(error("ValueError: invalid literal for int() with base 10: 'many'"),),
     ),
+)
+
+# The last row of all: it takes every refusal that no other row knows.
+ANY_REFUSAL = (
     Rule(
         id="bad-value",
         act=Act.REPORT,
@@ -169,7 +175,7 @@ RULES = (
         versions="0.9 to 0.33",
         title="vLLM refuses a value, or a combination of them.",
         advice="correct the value that is quoted under `arguments:`",
-        pattern=re.compile(r"(?!Model architectures )[^\n]{1,2000}"),
+        pattern=re.compile(r"[^\n]{1,2000}"),
         exceptions=frozenset({"ValidationError"}),
         rank=Rank.GENERAL,
         certain=True,

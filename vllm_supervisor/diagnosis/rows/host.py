@@ -40,7 +40,7 @@ NETWORK = (
         title="The service may not listen there: a port below 1024, or an address this host does not have.",
         advice="use a port of 1024 or above and an address of this host",
         pattern=re.compile(
-            r"\[Errno 99\] (?:Cannot assign requested address|error while attempting to bind)|"
+            r"\[Errno 99\] (?:Cannot assign requested address|error while attempting to bind on address)|"
             r"\[Errno 13\] (?:Permission denied$|error while attempting to bind on address)"
         ),
         anchors=("Cannot", "Permission", "bind"),
@@ -49,6 +49,7 @@ NETWORK = (
         samples=(
             "PermissionError: [Errno 13] Permission denied",
             "OSError: [Errno 99] Cannot assign requested address",
+            "ERROR:    [Errno 99] error while attempting to bind on address ('10.0.0.9', 8000): cannot assign",
             "ERROR:    [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): permission denied",
         ),
         near_misses=("PermissionError: [Errno 13] Permission denied: '/.cache'",),
@@ -61,33 +62,25 @@ NETWORK = (
         title="The ranks cannot talk to each other over NCCL or torch.distributed.",
         advice="set NCCL_DEBUG=INFO under `environment:`; check /dev/shm, NVLink and the network between the GPUs",
         pattern=re.compile(
-            r"NCCL (?:error|Error)|nccl(?:System|UnhandledCuda|Internal|Remote)Error|"
-            r"\[[^\]\n]{1,200}\] Watchdog caught collective operation timeout|"
-            r"[^\n]{0,300}?(?:NCCL error in|NCCL communicator)|The client socket has timed out|"
-            r"[^\n]{0,40}[Cc]onnection (?:was )?(?:reset|closed) by peer|\[Errno 32\] Broken pipe|"
-            r"RPC call to \S{1,80} timed out"
+            r"NCCL error|\[[^\]\n]{1,200}\] Watchdog caught collective operation timeout|"
+            r"[^\n]{0,300}?NCCL communicator|The client socket has timed out|"
+            r"[^\n]{0,200}?Connection (?:reset|closed) by peer|[Ff]ailed to recv, got 0 bytes|"
+            r"\[Errno 32\] Broken pipe|RPC call to \S{1,80} timed out"
         ),
-        anchors=(
-            "NCCL",
-            "ncclSystemError",
-            "ncclUnhandledCudaError",
-            "ncclInternalError",
-            "Watchdog",
-            "socket",
-            "peer",
-            "pipe",
-            "RPC",
-        ),
-        exceptions=frozenset(),
+        anchors=("NCCL", "Watchdog", "socket", "peer", "recv", "pipe", "RPC"),
         rank=Rank.CONSEQUENCE,
         samples=(
             error("RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)"),
             error("torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/x.cpp:94"),
             error("TimeoutError: RPC call to execute_model timed out."),
-            error("RuntimeError: ncclUnhandledCudaError: Call to CUDA function failed."),
             error("RuntimeError: [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"),
             error("RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0]"),
             error("torch.distributed.DistNetworkError: Connection reset by peer"),
+            error(
+                "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:544] Connection closed by peer "
+                "[10.0.0.3]:8628"
+            ),
+            error("torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed."),
             "BrokenPipeError: [Errno 32] Broken pipe",
             "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying",
         ),
@@ -126,7 +119,7 @@ GPU = (
         advice="check `nvidia-smi`; order the unit after nvidia-persistenced.service; check `gpus:`",
         pattern=re.compile(
             r"Failed to infer device type|No CUDA GPUs are available|No HIP GPUs are available|"
-            r"(?:CUDA error: )?no (?:CUDA|ROCm)-capable device is detected|Device string must not be empty|"
+            r"(?:CUDA|HIP) error: no (?:CUDA|ROCm)-capable device is detected|Device string must not be empty|"
             r"Found no NVIDIA driver on your system|NVML Shared Library Not Found|Driver Not Loaded|"
             r"[^\n]{0,100}?Error 802: system not yet initialized"
         ),
@@ -136,6 +129,7 @@ GPU = (
             error("RuntimeError: No CUDA GPUs are available"),
             error("RuntimeError: No HIP GPUs are available"),
             error("RuntimeError: CUDA error: no CUDA-capable device is detected"),
+            error("RuntimeError: HIP error: no ROCm-capable device is detected"),
             error("RuntimeError: Device string must not be empty"),
             "pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded",
             error("RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"),
@@ -155,9 +149,9 @@ GPU = (
             r"[^\n]{0,60}?CUDA driver version is insufficient for CUDA runtime version|"
             r"The NVIDIA driver on your system is too old|Driver/library version mismatch|"
             r"Failed to initialize NVML|CUDA unknown error|[^\n]{0,60}?Error 999: unknown error|"
-            r"CUDA error: (?:unspecified launch failure|uncorrectable ECC error|the provided PTX was compiled)"
+            r"CUDA error: the provided PTX was compiled with an unsupported toolchain"
         ),
-        anchors=("driver", "mismatch", "NVML", "unknown", "launch", "ECC", "PTX"),
+        anchors=("driver", "mismatch", "NVML", "unknown", "PTX"),
         exceptions=frozenset(
             {"RuntimeError", "AcceleratorError", "NVMLError_LibRmVersionMismatch", "NVMLError_Unknown", "NVMLError"}
         ),
@@ -168,7 +162,7 @@ GPU = (
             error("RuntimeError: CUDA driver version is insufficient for CUDA runtime version"),
             error("RuntimeError: Failed to initialize NVML: Driver/library version mismatch"),
             error("RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment"),
-            error("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"),
+            error("torch.AcceleratorError: CUDA error: the provided PTX was compiled with an unsupported toolchain."),
         ),
         near_misses=(warning("The NVIDIA driver on your system is too old"), error("ValueError: unknown error")),
     ),
@@ -180,20 +174,29 @@ GPU = (
         title="A kernel on the GPU went wrong: a bug, or hardware.",
         advice="look for Xid errors in `journalctl -k`; try enforce-eager or another attention backend, and report it",
         pattern=re.compile(
-            r"(?:CUDA|HIP) error: (?:an illegal memory access was encountered|device-side assert triggered|misaligned)"
+            r"(?:CUDA|HIP) error: (?:an illegal memory access was encountered|device-side assert triggered"
+            r"|misaligned address|unspecified launch failure|uncorrectable ECC error)"
             r"|Memory access fault by GPU node-\d{1,4}|out of resource: shared memory"
             r"|Triton Error \[(?:CUDA|HIP)\]: (?!out of memory)"
         ),
-        anchors=("illegal", "assert", "misaligned", "fault", "resource", "Triton"),
+        anchors=("illegal", "assert", "misaligned", "launch", "ECC", "fault", "resource", "Triton"),
         bare=True,
         when=When.ANY,
         samples=(
             error("torch.AcceleratorError: CUDA error: an illegal memory access was encountered"),
+            error("RuntimeError: CUDA error: device-side assert triggered"),
+            error("torch.AcceleratorError: CUDA error: misaligned address"),
+            error("torch.AcceleratorError: CUDA error: unspecified launch failure"),
+            error("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"),
             "Memory access fault by GPU node-1 (Agent handle: 0x5581) on address 0x7f. Reason: Unknown.",
             error("RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered"),
             "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware",
         ),
-        near_misses=(warning("an illegal memory access was encountered"), "Memory access is fast"),
+        near_misses=(
+            warning("an illegal memory access was encountered"),
+            "Memory access is fast",
+            error("RuntimeError: Triton Error [CUDA]: out of memory"),
+        ),
     ),
 )
 
@@ -208,9 +211,10 @@ SOFTWARE = (
         "CUDA_HOME",
         pattern=re.compile(
             r"\[Errno 2\] No such file or directory: '(?:\S{0,200}/)?(?:ninja|nvcc|gcc|g\+\+|cc|c\+\+)'"
-            r"|Could not find nvcc|Ninja is required to load C\+\+ extensions|Ninja build failed|Failed to find C comp"
+            r"|Could not find nvcc|nvcc not found at '|Ninja is required to load C\+\+ extensions|Ninja build failed"
+            r"|Failed to find C compiler"
             r"|Error building extension '|CUDA_HOME environment variable is not set"
-            r"|Command '\[[^\]\n]{0,300}(?:ninja|nvcc|gcc)[^\n]{0,300}returned non-zero exit status"
+            r"|Command '\[[^\]\n]{0,300}(?:ninja|gcc)[^\n]{0,300}returned non-zero exit status"
         ),
         anchors=("directory", "nvcc", "Ninja", "compiler", "extension", "CUDA_HOME", "Command"),
         samples=(
@@ -219,12 +223,17 @@ SOFTWARE = (
                 last="FileNotFoundError: [Errno 2] No such file or directory: 'ninja'",
             ),
             error("RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"),
+            error("FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'"),
+            error(
+                "FileNotFoundError: nvcc not found at '/usr/local/cuda/bin/nvcc'. Ensure CUDA path '/usr/local/cuda'"
+            ),
             error("RuntimeError: Ninja build failed. Ninja output:"),
             error("RuntimeError: Ninja is required to load C++ extensions"),
             error("RuntimeError: Failed to find C compiler. Please specify via CC environment variable"),
             error("RuntimeError: Error building extension 'sampling'"),
             error("OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root."),
             error("subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1."),
+            error("subprocess.CalledProcessError: Command '['/usr/bin/gcc', 'a.c']' returned non-zero exit status 1."),
         ),
         near_misses=("FileNotFoundError: [Errno 2] No such file or directory: '/opt/models/ninja.txt'",),
     ),
@@ -253,8 +262,8 @@ SOFTWARE = (
         title="A disk is full: the cache of models or of compiled kernels, or /dev/shm.",
         advice="free space where HF_HOME and VLLM_CACHE_ROOT point, or enlarge /dev/shm",
         pattern=re.compile(
-            r"\[Errno 28\] No space left on device|Insufficient space in \S{1,200} for |"
-            r"(?:IO Error: )?[^\n]{0,100}No space left on device|Error while creating shared memory segment"
+            r"[^\n]{0,100}?No space left on device|Insufficient space in \S{1,200} for |"
+            r"Error while creating shared memory segment"
         ),
         anchors=("space", "segment"),
         samples=(
@@ -273,7 +282,7 @@ SOFTWARE = (
         title="The host's own memory ran out, not the GPU's.",
         advice="give the host more memory or swap, or load fewer models[[; {asked_bytes} bytes were asked for]]",
         pattern=re.compile(
-            r"[^\n]{0,200}?DefaultCPUAllocator: (?:can't allocate memory|not enough memory)"
+            r"[^\n]{0,200}?DefaultCPUAllocator: can't allocate memory"
             r"(?:: you tried to allocate (?P<asked_bytes>\d{1,20}) bytes)?"
             r"|\[Errno 12\] Cannot allocate memory|Too large swap space\.|Unable to allocate [\d.]{1,12} [KMGT]iB for"
             r"|\s*$"
@@ -302,7 +311,10 @@ SOFTWARE = (
         pattern=re.compile(r"\[Errno (?:13|30)\] (?:Permission denied|Read-only file system): '"),
         anchors=("Permission", "Read"),
         exceptions=frozenset({"PermissionError", "OSError"}),
-        samples=(error("PermissionError: [Errno 13] Permission denied: '/.cache'"),),
+        samples=(
+            error("PermissionError: [Errno 13] Permission denied: '/.cache'"),
+            error("OSError: [Errno 30] Read-only file system: '/opt/models/models--org--small'"),
+        ),
         near_misses=("PermissionError: [Errno 13] Permission denied", warning("[Errno 13] Permission denied: '/x'")),
     ),
 )
@@ -365,8 +377,11 @@ EXITS = (
         when=When.ANY,
         samples=(
             "vllm-a.service: Main process exited, code=dumped, status=11/SEGV",
+            "vllm-a.service: Main process exited, code=killed, status=6/ABRT",
             "Fatal Python error: Segmentation fault",
             "(Worker_TP1 pid=5) Bus error (core dumped)",
+            "Segmentation fault",
+            "Aborted (core dumped)",
         ),
         near_misses=("vllm-a.service: Main process exited, code=exited, status=1/FAILURE", info("Aborted")),
     ),

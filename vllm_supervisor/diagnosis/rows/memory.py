@@ -198,14 +198,22 @@ CARD = (
         "{fits_utilization}]]",
         pattern=re.compile(
             r"Free memory on device (?:\S{1,20} )?\((?P<free_gib>[\d.]{1,12})/(?P<total_gib>[\d.]{1,12}) GiB\) "
-            r"on startup is less than (?:desired GPU memory utilization|the engine's budget [^(]{0,100}) ?"
+            r"on startup is less than (?:desired GPU memory utilization|the engine's budget [^(\n]{0,100}) ?"
             r"\((?P<desired_utilization>[\d.]{1,12}), (?P<desired_gib>[\d.]{1,12}) GiB\)"
         ),
         anchors=("startup",),
         exceptions=frozenset({"ValueError"}),
         certain=True,
         derive=_largest_utilization,
-        samples=(error(_BUSY), error(_BUSY.replace("cuda:0 ", "")), relayed(_BUSY.partition(": ")[2])),
+        samples=(
+            error(_BUSY),
+            error(_BUSY.replace("cuda:0 ", "")),
+            relayed(_BUSY.partition(": ")[2]),
+            error(
+                "ValueError: Free memory on device cuda:0 (20.12/79.25 GiB) on startup is less than the engine's "
+                "budget after excluding external process's weights (0.9, 31.40 GiB). Decrease GPU memory utilization or"
+            ),
+        ),
         near_misses=(
             info("Free memory on device (77.57/79.11 GiB) on startup. Desired GPU memory utilization is (0.92, 72.78)"),
         ),
@@ -464,6 +472,7 @@ OTHER_PHASES = (
         samples=(
             _TORCH,
             relayed(_TORCH.partition(": ")[2]),
+            _TORCH.replace("418.50 MiB", "0 bytes"),
             "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory.",
             "RuntimeError: CUDA error: out of memory",
             "torch.AcceleratorError: HIP error: out of memory",

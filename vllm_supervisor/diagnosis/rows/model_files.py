@@ -45,7 +45,7 @@ RULES = (
             r"Repo id must use alphanumeric|404 Client Error|Could not detect config format for no config file found|"
             r"Cannot find any model weights with|Can't load the configuration of|"
             r"[^\n]{1,300} is not a local folder and is not a valid model identifier|"
-            r"(?:It looks like the config file at|Unrecognized model in)|"
+            r"It looks like the config file at '|Unrecognized model in |"
             r"\[Errno 2\] No such file or directory: '[^'\n]{0,300}config\.json"
         ),
         anchors=("Invalid", "Repo", "Client", "config", "weights", "configuration", "identifier", "Unrecognized"),
@@ -58,6 +58,7 @@ RULES = (
             error("ValueError: Could not detect config format for no config file found. With config_format 'auto'"),
             error("OSError: Can't load the configuration of '/opt/models/x'. If you were trying to load it from"),
             error("OSError: x/y is not a local folder and is not a valid model identifier listed on the hub"),
+            error("OSError: It looks like the config file at '/opt/models/x/config.json' is not a valid JSON file."),
             error("ValueError: Unrecognized model in /opt/models/x. Should have a `model_type` key in its config.json"),
             error("FileNotFoundError: [Errno 2] No such file or directory: '/opt/models/x/config.json'"),
         ),
@@ -151,6 +152,11 @@ RULES = (
             error(
                 "ValueError: The checkpoint you are trying to load has model type `new` but Transformers does not rec"
             ),
+            invalid(
+                "ModelConfig",
+                "  Value error, Model architectures ['LlamaForCausalLM'] failed to be inspected. Please check the logs "
+                "for more details. [type=value_error]",
+            ),
             error("ValueError: Model architecture X was supported in vLLM until v0.9.2, and is not supported anymore."),
         ),
         near_misses=(info("Resolved architecture: LlamaForCausalLM"),),
@@ -163,14 +169,35 @@ RULES = (
         title="The model brings its own code, and the service may not run it.",
         advice="add trust-remote-code under `arguments:` if you trust the repository",
         pattern=re.compile(
-            r"[^\n]{0,400}?(?:set the option `trust_remote_code=True`|setting `trust_remote_code=True`"
-            r"|`?--trust-remote-code`? (?:flag|option))"
+            r"The repository \S{1,300} (?:contains|references) custom code |"
+            r"[^\n]{0,400}?set(?: the option|ting) `trust_remote_code=True`"
         ),
-        anchors=("trust_remote_code", "trust"),
+        anchors=("custom", "trust_remote_code"),
         samples=(
             error(
-                "ValueError: The repository x/y contains custom code which must be executed to load the model. "
-                "Please set the option `trust_remote_code=True` to allow it."
+                "ValueError: The repository x/y contains custom code which must be executed to correctly load the "
+                "model. You can inspect the repository content at https://hf.co/x/y .\n"
+                " You can inspect the repository content at https://hf.co/x/y.\n"
+                "Please pass the argument `trust_remote_code=True` to allow custom code to be run."
+            ),
+            invalid(
+                "ModelConfig",
+                "  Value error, The repository x/y contains custom code which must be executed to correctly load the "
+                "model. You can inspect the repository content at https://hf.co/x/y .",
+            ),
+            error(
+                "ValueError: The repository x/y references custom code contained in x/z which must be executed to "
+                "correctly load the model. You can inspect the repository content at https://hf.co/x/z ."
+            ),
+            error(
+                "RuntimeError: Failed to load the tokenizer. If the tokenizer is a custom tokenizer not yet available "
+                "in the HuggingFace transformers library, consider setting `trust_remote_code=True` in LLM or using "
+                "the `--trust-remote-code` flag in the CLI."
+            ),
+            error(
+                "ValueError: Loading x/y requires you to execute the configuration file in that repo on your local "
+                "machine. Make sure you have read the code there to avoid malicious use, then set the option "
+                "`trust_remote_code=True` to remove this error."
             ),
         ),
         near_misses=(warning("set the option `trust_remote_code=True`"),),

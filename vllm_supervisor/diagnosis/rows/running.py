@@ -77,7 +77,7 @@ ECHOES = (
         title="A worker process ended without saying why.",
         advice="look for the kernel's OOM killer or a crash around that time: `journalctl -k`",
         pattern=re.compile(
-            r"(?:Worker proc \S{1,80}|RayWorkerProc rank=\d{1,6}|Engine core proc \S{1,80}) died unexpectedly"
+            r"(?:Worker proc \S{1,80}|RayWorkerProc rank=\[[\d, ]{1,200}\]|Engine core proc \S{1,80}) died unexpectedly"
             r"(?: \(exit code: (?P<exit_code>-?\d{1,4})\))?"
         ),
         anchors=("died",),
@@ -85,6 +85,8 @@ ECHOES = (
         samples=(
             error("Worker proc VllmWorker-0 died unexpectedly (exit code: -9), shutting down executor."),
             error("Worker proc VllmWorker-0 died unexpectedly, shutting down executor."),
+            error("RayWorkerProc rank=[0, 3] died unexpectedly, shutting down executor."),
+            error("Engine core proc EngineCore_DP0 died unexpectedly, shutting down client."),
         ),
         near_misses=(info("[shutdown] Executor: all workers exited gracefully"),),
     ),
