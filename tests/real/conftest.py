@@ -16,6 +16,11 @@ VERSION = os.environ.get("TEST_VLLM", "")
 collect_ignore_glob = [] if VERSION else ["*"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`./dev test-vllm --record`."""
+    parser.addoption("--record", action="store_true", help="put the logs of the failures into tests/corpus")
+
+
 @pytest.fixture(scope="session")
 def vllm() -> RealVllm:
     """The release, installed."""
