@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vllm_supervisor import arguments
+from vllm_supervisor import arguments, inforce, planning
+from vllm_supervisor.errors import HostError
 from vllm_supervisor.host import clock, files, systemd
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.observe import Eyes
@@ -18,38 +20,62 @@ SETTLE_S = 3.0
 """How long a unit must stay down before that is its end; a remedy takes it up again well within a second."""
 
 
-def apply(paths: Paths, plan: Plan) -> None:
-    """Make the host what the plan says. Whatever stops it in between, applying again ends in the same place.
+def apply(paths: Paths, tell: Callable[[str], None]) -> Plan:
+    """Make the host what the YAML says. Whatever stops it in between, applying again ends in the same place.
+
+    Args:
+        paths: where things are.
+        tell: is given a sentence before something that takes a while.
+
+    Returns:
+        What was carried out.
 
     Raises:
+        ConfigError: there is no configuration to read.
         HostError: systemd found fault with a unit, and nothing was written; or a step was refused, and the rest waits.
         StoreError: the store cannot be written; nothing else was.
     """
+    while True:
+        plan = planning.plan(paths, tell)
+        arguments.keep(paths, plan.answers)
+        with files.exclusive(paths.lock):
+            if not _overtaken(paths, plan):
+                _carry_out(paths, plan)
+                return plan
+
+
+def _overtaken(paths: Paths, plan: Plan) -> bool:
+    """Whether another `apply` or a remedy has been at the units since the plan was made."""
+    return any(files.read_text(paths.units / change.unit) != change.there for change in plan.changes)
+
+
+def _carry_out(paths: Paths, plan: Plan) -> None:
     written = [change for change in plan.changes if change.verb in (Verb.CREATE, Verb.UPDATE)]
     removed = [change for change in plan.changes if change.verb is Verb.REMOVE]
     started = [change for change in plan.changes if change.start]
-    arguments.keep(paths, plan.answers)
     systemd.verify({change.unit: plan.texts[change.unit] for change in written})
     if not plan.anything:
         return
     files.make_directory(paths.state, mode=0o700)
-    with files.exclusive(paths.lock):
-        store = Store(paths.store)
-        _promise(store, plan)
-        _remove(paths, removed)
-        for change in written:
-            files.write_atomically(paths.units / change.unit, plan.texts[change.unit])
-        systemd.enable([change.unit for change in written])
-        if written or removed or plan.reload:
-            systemd.daemon_reload()  # after linking: a unit that nothing refers to is forgotten once it stops
-        _tell_daemon()
-        _start([change.unit for change in started])
-        _fulfilled(store, started)
-        store.close()
+    store = Store(paths.store)
+    promised = _promise(store, plan)
+    _remove(paths, removed)
+    host = inforce.this_host()
+    for change in (*written, *started):
+        # Not the text of the plan: a remedy that was decided since is in the store, and it gave way to our promise.
+        files.write_atomically(paths.units / change.unit, inforce.unit_text(store, change.name, host))
+    systemd.enable([change.unit for change in written])
+    if written or removed or plan.reload:
+        systemd.daemon_reload()  # after linking: a unit that nothing refers to is forgotten once it stops
+    _tell_daemon()
+    _start([change.unit for change in started])
+    _fulfilled(store, promised)
+    store.close()
 
 
-def _promise(store: Store, plan: Plan) -> None:
-    """Commit what is to be in force and what is to be started, before anything is touched."""
+def _promise(store: Store, plan: Plan) -> list[Task]:
+    """Commit what is to be in force and what is to be started, before anything is touched. Returns the latter."""
+    promised = []
     now_us = clock.realtime_us()
     with store.transaction():
         for change in plan.changes:
@@ -59,10 +85,12 @@ def _promise(store: Store, plan: Plan) -> None:
             elif change.verb is not Verb.REFUSE:
                 store.put_service(plan.applied[change.name])
             if change.start:
-                store.put_task(Task(change.name, TaskKind.START, "", now_us))
+                promised.append(Task(change.name, TaskKind.START, "", now_us))
+                store.put_task(promised[-1])
             if change.verb in (Verb.CREATE, Verb.UPDATE):
                 why = f"{change.unit} {change.verb}d" + (" and started" if change.start else "")
                 store.add(Happening(now_us, change.name, Kind.APPLIED, why=why))
+    return promised
 
 
 def _remove(paths: Paths, removed: Sequence[Change]) -> None:
@@ -90,14 +118,15 @@ def _kill_what_is_loading(names: Sequence[str]) -> None:
 
 
 def _tell_daemon() -> None:
-    if systemd.show([SUPERVISOR_UNIT])[SUPERVISOR_UNIT].active_state == "active":
-        systemd.hang_up(SUPERVISOR_UNIT)
+    if daemon_is_up():
+        with suppress(HostError):  # it has just ended, and will read everything when it comes back
+            systemd.hang_up(SUPERVISOR_UNIT)
 
 
-def _fulfilled(store: Store, started: Sequence[Change]) -> None:
+def _fulfilled(store: Store, promised: Sequence[Task]) -> None:
     with store.transaction():
-        for change in started:
-            store.remove_task(change.name)
+        for task in promised:
+            store.remove_task(task)
 
 
 def daemon_is_up() -> bool:

@@ -62,6 +62,10 @@ class HostError(SupervisorError):
     exit_code = 71  # EX_OSERR
 
 
+class LockedError(HostError):
+    """Another process of ours is changing units."""
+
+
 class StoreError(SupervisorError):
     """The store cannot be opened or is of a newer version than this program."""
 

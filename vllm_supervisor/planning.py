@@ -39,6 +39,7 @@ class Change:
         start: whether the unit is then started, or restarted if it runs.
         diff: unified diff of the file, "" when it stays as it is.
         notes: sentences the operator should read.
+        there: text of the file when it was looked at; None where there was none.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Change:
     start: bool = False
     diff: str = ""
     notes: tuple[str, ...] = ()
+    there: str | None = None
 
     @property
     def changes(self) -> bool:
@@ -175,7 +177,7 @@ def _change(paths: Paths, item: AppliedService, text: str, state: UnitState, kno
     there = files.read_text(path)
     if there is not None and units.header(there) is None:
         note = f"{path} was not written by us and is left alone: move it away, or rename the service"
-        return Change(item.name, item.unit, Verb.REFUSE, notes=(note,))
+        return Change(item.name, item.unit, Verb.REFUSE, notes=(note,), there=there)
     verb = Verb.CREATE if there is None else Verb.KEEP if there == text else Verb.UPDATE
     if state.main_pid:
         start = not runs(state.main_pid, text)
@@ -183,13 +185,13 @@ def _change(paths: Paths, item: AppliedService, text: str, state: UnitState, kno
         start = there is None or units.run_hash(there) != units.run_hash(text)
     start = start or item.name in known.promised
     notes = _notes(state, known.caps.get(item.name), start=start)
-    return Change(item.name, item.unit, verb, start, _diff(path, there or "", text), notes)
+    return Change(item.name, item.unit, verb, start, _diff(path, there or "", text), notes, there)
 
 
 def _after_check(change: Change, checked: arguments.Checked) -> Change:
     """A service whose arguments its vLLM would refuse is left as it is, running or not."""
     if any(complaint.service.name == change.name for complaint in checked.complaints):
-        return Change(change.name, change.unit, Verb.REFUSE)
+        return replace(change, verb=Verb.REFUSE, start=False, diff="", notes=())
     if reason := checked.unchecked.get(change.name):
         return replace(change, notes=(*change.notes, f"its arguments were not checked: {reason}"))
     return change
@@ -211,8 +213,9 @@ def _notes(state: UnitState, cap: LearnedCap | None, *, start: bool) -> tuple[st
 
 
 def _removal(paths: Paths, unit: str) -> Change:
-    there = files.read_text(paths.units / unit) or ""
-    return Change(units.service_name(unit), unit, Verb.REMOVE, diff=_diff(paths.units / unit, there, ""))
+    there = files.read_text(paths.units / unit)
+    diff = _diff(paths.units / unit, there or "", "")
+    return Change(units.service_name(unit), unit, Verb.REMOVE, diff=diff, there=there)
 
 
 def _diff(path: Path, there: str, wanted: str) -> str:

@@ -6,10 +6,11 @@ reloaded, whatever starts it next starts it at the new value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from vllm_supervisor import inforce, units
+from vllm_supervisor.errors import LockedError
 from vllm_supervisor.host import clock, files, gpu, processes, systemd
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.inforce import InForce
@@ -33,6 +34,8 @@ def hindrance(paths: Paths, state: UnitState) -> str:
     text = files.read_text(paths.units / state.name)
     if text is None:
         return f"{paths.units / state.name} is gone: `vllm-supervisor apply` writes it again"
+    if units.header(text) is None:
+        return f"{paths.units / state.name} was replaced by a file that was not written by us"
     if not units.intact(text):
         return f"{paths.units / state.name} was changed by hand: `vllm-supervisor apply` shows how, and puts it right"
     for drop_in in state.drop_ins:
@@ -89,7 +92,8 @@ class Recovery:
             HostError: systemd or the file system refused; the task stays in the store and can be carried out again.
         """
         unit = self._item.unit
-        self._write()
+        if why := (yield from self._until_written()):
+            return self._end(Kind.LEFT_ALONE, why)
         if why := self._look():
             return self._end(Kind.LEFT_ALONE, why)
         group = systemd.show([unit])[unit].control_group
@@ -105,15 +109,36 @@ class Recovery:
         systemd.restart([unit])
         return self._end(Kind.STARTED_AGAIN, f"{unit} is started again")
 
-    def _write(self) -> None:
-        with files.exclusive(self._paths.lock):
-            text = inforce.unit_text(self._store, self._item.applied.name, self._host)
-            files.write_atomically(self._paths.units / self._item.unit, text)
-            # Asked of systemd, not of the write: we may have been killed between the two.
-            if systemd.show([self._item.unit])[self._item.unit].needs_reload:
-                systemd.daemon_reload()
+    def _until_written(self) -> Generator[str, None, str]:
+        """Write the unit once nobody else of ours is changing units, `apply` for one, which may take minutes over it.
+
+        Returns:
+            Why it was not written, as a sentence; "" when it was.
+        """
+        while True:
+            try:
+                with files.exclusive(self._paths.lock, timeout_s=0):
+                    return self._write()
+            except LockedError:
+                yield "waiting for another vllm-supervisor that is changing units"
+
+    def _write(self) -> str:
+        unit = self._item.unit
+        if why := self._overtaken() or hindrance(self._paths, systemd.show([unit])[unit]):
+            return why
+        files.write_atomically(self._paths.units / unit, inforce.unit_text(self._store, self.task.service, self._host))
+        # Asked of systemd, not of the write: we may have been killed between the two.
+        if systemd.show([unit])[unit].needs_reload:
+            systemd.daemon_reload()
+        return ""
+
+    def _overtaken(self) -> str:
+        overtaken = self._store.tasks().get(self.task.service) != self.task
+        return "`vllm-supervisor apply` or `forget` came in between" if overtaken else ""
 
     def _look(self) -> str:
+        if why := self._overtaken():
+            return why
         unit = self._item.unit
         state, job = systemd.show([unit])[unit], systemd.jobs().get(unit, "")
         text = files.read_text(self._paths.units / unit) or ""
@@ -140,5 +165,5 @@ class Recovery:
     def _end(self, kind: Kind, why: str) -> None:
         task = self.task
         with self._store.transaction():
-            self._store.remove_task(task.service)
+            self._store.remove_task(task)
             self._store.add(Happening(clock.realtime_us(), task.service, kind, task.invocation, why=why))

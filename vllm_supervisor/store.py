@@ -257,7 +257,7 @@ class Store:
     def remove_service(self, name: str) -> None:
         """Take a service out of force, with the tasks on it. Its caps and history stay: it may come back."""
         self._db.execute("DELETE FROM services WHERE name = ?", (name,))
-        self.remove_task(name)
+        self._db.execute("DELETE FROM tasks WHERE service = ?", (name,))
 
     # Caps
 
@@ -290,9 +290,13 @@ class Store:
         """Remember what is to be done, replacing what was to be done for that service."""
         self._db.execute("REPLACE INTO tasks VALUES (:service, :kind, :invocation, :created_us)", asdict(task))
 
-    def remove_task(self, service: str) -> None:
-        """It was carried out."""
-        self._db.execute("DELETE FROM tasks WHERE service = ?", (service,))
+    def remove_task(self, task: Task) -> None:
+        """It was carried out; another that took its place meanwhile was not."""
+        self._db.execute(
+            "DELETE FROM tasks WHERE service = :service AND kind = :kind AND invocation = :invocation"
+            " AND created_us = :created_us",
+            asdict(task),
+        )
 
     # History
 

@@ -106,3 +106,68 @@ def test_the_daemon_outlives_a_full_disk(boot):
     fleet.wait_for("a", "ready")
     assert fleet.steps("a") == [(1024, 512)]
     assert daemon_pid(fleet) == pid
+
+
+LOCK = "/run/vllm-supervisor/lock"
+
+
+def test_who_holds_the_lock_holds_up_one_remedy_and_nothing_else(fleet):
+    """Other services are followed meanwhile; and what became of the unit is looked at again before it is written."""
+    ready = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=2)
+    fleet.configure({"a": SINGLE, "b": {**ready, "gpus": [1], "port": 8001}})
+    fleet.start_daemon()
+    fleet.supervisor("apply", "--no-wait")
+    holder = fleet.box.popen(["flock", "--close", LOCK, "sleep", "60"])
+    fleet.box.wait_until(lambda: rows(fleet, "ready", "b"), "b ready in the history", timeout=15)
+    assert fleet.steps("a") == [(1024, 512)]
+    own = "[Service]\nExecStart=/bin/sleep infinity\n"
+    fleet.box.write("/etc/systemd/system/vllm-a.service", own)
+
+    holder.kill()
+    holder.wait(10)
+
+    assert "not written by us" in fleet.box.wait_until(lambda: rows(fleet, "left-alone"), "a left alone")[0]["why"]
+    assert fleet.unit("a") == own
+
+
+def with_slow(fleet, program, text):
+    """An environment in which a program waits, as a script says, before it does what it always does."""
+    real = fleet.box.run(["sh", "-c", f"command -v {program}"]).stdout.strip()
+    fleet.box.write(f"/opt/slow/{program}", f'#!/bin/sh\n{text}\nexec {real} "$@"\n', mode=0o755)
+    return {"PATH": f"/opt/slow:{SUPERVISOR.rpartition('/')[0]}:/usr/bin:/bin:/usr/sbin:/sbin"}
+
+
+def test_a_service_is_removed_in_the_middle_of_its_remedy(fleet):
+    """It fails while `apply` stops it: the daemon finds it gone, and goes on."""
+    other = {**with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6), "gpus": [1], "port": 8001}
+    fleet.configure({"a": with_environment(SINGLE, SIM_START_S=3), "b": other})
+    fleet.start_daemon()
+    pid = daemon_pid(fleet)
+    fleet.supervisor("apply", "--no-wait")
+    fleet.configure({"b": other})
+    slow = with_slow(fleet, "systemctl", 'case "$1" in kill) exit 0;; stop) sleep 5;; esac')
+
+    done = fleet.box.run([SUPERVISOR, "apply", "--no-wait"], env=slow)
+
+    assert done.returncode == 0, done.stderr
+    assert fleet.steps("a") == [(1024, 512)]
+    fleet.wait_for("b", "ready")
+    assert list(fleet.status()) == ["b"]
+    assert daemon_pid(fleet) == pid
+
+
+def test_a_remedy_is_decided_while_apply_works(fleet):
+    """The plan is older than the decision: the unit is written with what was learned, not with what was planned."""
+    service = with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4, SIM_START_S=3)
+    fleet.configure({"a": service})
+    fleet.start_daemon()
+    fleet.supervisor("apply", "--no-wait")
+    fleet.configure({"a": {**service, "start_timeout": 1800}})
+    wait = f"for i in $(seq 100); do {SUPERVISOR} history a | grep -q lowered && break; sleep 0.1; done; sleep 1"
+
+    fleet.box.run([SUPERVISOR, "apply", "--no-wait"], env=with_slow(fleet, "systemd-analyze", wait), check=True)
+
+    fleet.wait_for("a", "ready")
+    assert fleet.steps("a") == [(1024, 512)]
+    assert "--max-num-seqs 512" in fleet.unit("a")
+    assert fleet.run("plan").returncode == 0

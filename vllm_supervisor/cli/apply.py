@@ -35,17 +35,15 @@ def command(config: Path, no_wait: bool) -> int:
     from vllm_supervisor.apply import apply, daemon_is_up
     from vllm_supervisor.host import clock
     from vllm_supervisor.paths import Paths
-    from vllm_supervisor.planning import plan
 
     require_root()
     paths = replace(Paths(), config=config.absolute())
-    planned = plan(paths, tell)
+    since_us = clock.realtime_us()
+    planned = apply(paths, tell)
     out = console(stderr=True)
     for change in planned.changes:
         for note in change.notes:
             out.print(f"{change.name}: {note}", style="yellow", markup=False)
-    since_us = clock.realtime_us()
-    apply(paths, planned)
     click.echo(planned.summary if planned.anything else f"nothing to do: {planned.summary}")
     if not daemon_is_up():
         out.print(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vllm_supervisor.errors import HostError
+from vllm_supervisor.errors import HostError, LockedError
 
 UNIT_MODE = 0o644
 """systemd's own units are world-readable, and a unit of ours holds no secret."""
@@ -101,14 +101,19 @@ def exclusive(path: Path, *, timeout_s: float = 30.0) -> Iterator[None]:
     """Hold the lock that keeps `apply` and the daemon from changing units at the same time.
 
     Raises:
-        HostError: another of our processes holds it for longer than that.
+        LockedError: another of our processes holds it for longer than that.
+        HostError: there can be no such file.
     """
     make_directory(path.parent, mode=0o755)
     deadline_s = time.monotonic() + timeout_s
-    with path.open("a") as file:
+    try:
+        file = path.open("a")
+    except OSError as e:
+        raise HostError(f"cannot open the lock {path}: {e.strerror}") from e
+    with file:
         while not _locked(file.fileno()):
             if time.monotonic() > deadline_s:
-                raise HostError(
+                raise LockedError(
                     f"cannot take the lock {path} within {timeout_s:g} s: another vllm-supervisor is changing units",
                     hint=f"`fuser -v {path}` names it; try again when it has ended",
                 )
