@@ -17,14 +17,14 @@ from vllm_supervisor import inforce
 from vllm_supervisor.diagnosis import Diagnosis, entry_from_journal, worth_reading
 from vllm_supervisor.errors import StoreError, SupervisorError
 from vllm_supervisor.follow import Case, Follower
-from vllm_supervisor.host import clock, gpu, log, systemd
+from vllm_supervisor.host import clock, gpu, journal, log, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.notify import Notifier, status_for, watchdog_interval_s
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.judgement import Evidence, Judge
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recovery import Recovery
-from vllm_supervisor.store import Store, Task, TaskKind
+from vllm_supervisor.store import Kind, Store, Task, TaskKind
 
 BATCH = 5_000
 """Entries taken before the watchdog is fed and signals are looked at: a few milliseconds' worth."""
@@ -110,16 +110,19 @@ class Daemon:
         begins_us = []
         cursor = self._store.cursor
         for state in self._states.values():
+            item = self._by_unit[state.name]
             if state.ready:
                 self._follower.assume_served(state.name, state.invocation)
-            elif not cursor:
-                begins_us.append(self._by_unit[state.name].applied.applied_us)
-            elif state.invocation:
-                begins_us += _begin_us(state)
+                if not self._store.happened(item.applied.name, state.invocation, Kind.READY):
+                    self._judge.served(item, Evidence(state.invocation, item.applied.fingerprint, ""))
+                continue
+            if state.invocation and (begin_us := journal.begin_us(state.invocation)):
+                begins_us.append(begin_us)
+            if not cursor:
+                begins_us.append(item.applied.applied_us)
         if cursor:
-            self._journal.seek_cursor(cursor)
-            begins_us.append(self._journal.realtime_us())
-            if min(begins_us) == begins_us[-1]:
+            here_us = self._journal.seek_cursor(cursor)
+            if not begins_us or (here_us is not None and here_us <= min(begins_us)):
                 return
         if begins_us:
             self._journal.seek_realtime(min(begins_us))
@@ -295,13 +298,3 @@ def small_default(card: str) -> bool:
 def settled(state: UnitState, now_us: int) -> bool:
     """Whether a service has served for so long that its earlier starts no longer count."""
     return state.ready and state.restarts > 0 and now_us - state.changed_us > SETTLED_S * 1e6
-
-
-def _begin_us(state: UnitState) -> list[int]:
-    """When the journal's first entry of the unit's current invocation was received; [] when it has none."""
-    journal = Journal()
-    journal.match([[f"_SYSTEMD_INVOCATION_ID={state.invocation}"], [f"INVOCATION_ID={state.invocation}", "_PID=1"]])
-    journal.seek_realtime(0)
-    entries, _ = journal.read(1)
-    journal.close()
-    return [int(entry["__REALTIME_TIMESTAMP"]) for entry in entries]

@@ -11,6 +11,10 @@ from vllm_supervisor.errors import JournalError
 
 Fields = Mapping[str, Any]
 
+# SD_MESSAGE_UNIT_STOPPED, SD_MESSAGE_UNIT_RESTART_SCHEDULED of sd-messages.h
+_STOPPED = "9d1aaa27d60140bd96365438aad20286"
+_RESTART_SCHEDULED = "5eb03494b6584870a536b337290809b3"
+
 
 def unit_matches(units: Iterable[str]) -> list[list[str]]:
     """Matches for the units' own lines, and for what systemd and journald say about them; any one list may match.
@@ -52,11 +56,19 @@ class Journal:
         """Read on from the first entry at or after a time, in microseconds since the epoch."""
         self._reader.seek_realtime(time_us / 1e6)
 
-    def seek_cursor(self, cursor: str) -> None:
-        """Read on after the entry with this cursor; if it was rotated away, after what would be its place."""
+    def seek_cursor(self, cursor: str) -> int | None:
+        """Read on after the entry with this cursor; if it was rotated away, from what comes after its place.
+
+        Returns:
+            When the entry at that place was received, microseconds since the epoch; None when there is none.
+        """
         self._reader.seek_cursor(cursor)
-        if self._reader._next() and not self._reader.test_cursor(cursor):
-            self._reader._previous()
+        if not self._reader._next():
+            return None
+        here_us = int(self._reader._get_realtime())
+        if not self._reader.test_cursor(cursor):
+            self._reader.seek_cursor(cursor)  # what was found instead has not been read yet
+        return here_us
 
     def seek_end(self) -> None:
         """Read on from what is written after now."""
@@ -92,13 +104,6 @@ class Journal:
             raise JournalError(f"cannot read the journal: {e}") from e
         return entries, passed
 
-    def realtime_us(self) -> int:
-        """When the entry that was passed last was received, microseconds since the epoch; 0 when there was none."""
-        try:
-            return int(self._reader._get_realtime())
-        except OSError:
-            return 0
-
     def cursor(self) -> str:
         """Cursor of the entry that was passed last; "" when there was none."""
         try:
@@ -116,6 +121,41 @@ class Journal:
         What it was does not matter: INVALIDATE (files were rotated) means read on, as APPEND does.
         """
         self._reader.process()
+
+
+def begin_us(invocation: str) -> int | None:
+    """When the first entry of one run of a unit was received, microseconds since the epoch; None when there is none.
+
+    Raises:
+        JournalError: the journal cannot be read.
+    """
+    first = _first([[f"_SYSTEMD_INVOCATION_ID={invocation}"], [f"INVOCATION_ID={invocation}", "_PID=1"]])
+    return int(first["__REALTIME_TIMESTAMP"]) if first else None
+
+
+def was_stopped(invocation: str) -> bool:
+    """Whether this run of a unit was ended by a stop job, rather than by itself.
+
+    "Stopped" is the only word systemd says of the stop of a unit that is still starting, and some versions say it too
+    when they start a unit again by themselves; then they say that first.
+
+    Raises:
+        JournalError: the journal cannot be read.
+    """
+    return _says(invocation, _STOPPED) and not _says(invocation, _RESTART_SCHEDULED)
+
+
+def _says(invocation: str, message_id: str) -> bool:
+    return _first([[f"INVOCATION_ID={invocation}", "_PID=1", f"MESSAGE_ID={message_id}"]]) is not None
+
+
+def _first(matches: list[list[str]]) -> Fields | None:
+    journal = Journal()
+    journal.match(matches)
+    journal.seek_realtime(0)
+    entries, _ = journal.read(1)
+    journal.close()
+    return entries[0] if entries else None
 
 
 def _decoded(value: Any) -> Any:
