@@ -11,7 +11,7 @@ from pathlib import Path
 
 from vllm_supervisor import inforce, units
 from vllm_supervisor.errors import LockedError
-from vllm_supervisor.host import clock, files, gpu, processes, systemd
+from vllm_supervisor.host import clock, files, gpu, journal, processes, systemd
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.inforce import InForce
 from vllm_supervisor.paths import Paths
@@ -49,7 +49,7 @@ def replaces_command(drop_in: str) -> bool:
     return any(line.lstrip().startswith("ExecStart=") for line in drop_in.splitlines())
 
 
-def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool) -> str:
+def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool, stopped: bool) -> str:
     """Why a unit must not be killed or started now, as a sentence; "" when nothing is in the way.
 
     Args:
@@ -57,6 +57,8 @@ def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool) -> st
         job: type of the job queued for it, "" for none.
         task: what is to be done; its invocation is the one that failed.
         up_to_date: whether a main process is there that was started from the unit file as it is now.
+        stopped: whether a stop job ended the run that failed. A start that is stopped is "failed" too, since vLLM does
+            not end with status 0 while it loads.
     """
     if not state.wanted_by_operator:
         return "somebody disabled or masked the unit"
@@ -64,6 +66,8 @@ def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool) -> st
         return "somebody is stopping the unit"
     if state.active_state == "inactive":
         return "a start is queued already" if job else "somebody stopped the unit"
+    if stopped and state.active_state == "failed":
+        return "somebody stopped the unit"
     if state.ready:
         return "the unit is serving"
     if state.invocation != task.invocation and up_to_date:
@@ -142,7 +146,8 @@ class Recovery:
         unit = self._item.unit
         state, job = systemd.show([unit])[unit], systemd.jobs().get(unit, "")
         text = files.read_text(self._paths.units / unit) or ""
-        return hands_off(state, job, self.task, up_to_date=runs(state.main_pid, text))
+        stopped = journal.was_stopped(self.task.invocation)
+        return hands_off(state, job, self.task, up_to_date=runs(state.main_pid, text), stopped=stopped)
 
     def _until_empty(self, group: str) -> Iterator[str]:
         deadline_s = clock.monotonic_s() + EMPTY_TIMEOUT_S

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.live.fleet import DAEMON, SUPERVISOR, VLLM, Fleet
 from tests.live.test_recovery import SINGLE, with_environment
+
+SENTENCE = (
+    "(EngineCore pid=7) ERROR 11-29 15:26:59 [core.py:1510] RuntimeError: CUDA out of memory occurred when warming up "
+    "sampler with 1024 dummy requests. Please try lowering `max_num_seqs` or `gpu_memory_utilization`"
+)
 
 
 @pytest.fixture
@@ -171,3 +178,68 @@ def test_a_remedy_is_decided_while_apply_works(fleet):
     assert fleet.steps("a") == [(1024, 512)]
     assert "--max-num-seqs 512" in fleet.unit("a")
     assert fleet.run("plan").returncode == 0
+
+
+def test_a_service_that_became_ready_without_the_daemon(fleet):
+    """The daemon was down at that moment: the history tells of it all the same, once."""
+    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6)})
+    fleet.supervisor("apply")
+
+    fleet.start_daemon()
+    fleet.box.run(["systemctl", "reload", DAEMON], check=True)
+
+    assert len(rows(fleet, "ready")) == 1
+
+
+def test_a_failure_from_before_the_last_apply_is_found(fleet):
+    """Another service was added since, and the first start of the daemon is the first to look at all."""
+    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4)})
+    fleet.box.write("/etc/systemd/system/vllm-a.service.d/once.conf", "[Service]\nRestart=no\n")
+    fleet.supervisor("apply", "--no-wait")
+    fleet.box.wait_until(lambda: fleet.show("a", "ActiveState") == "failed", "a failed start")
+    other = {**with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6), "gpus": [1], "port": 8001}
+    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4), "b": other})
+    fleet.supervisor("apply", "--no-wait")
+
+    fleet.start_daemon()
+
+    fleet.wait_for("a", "ready")
+    assert fleet.steps("a") == [(1024, 512)]
+
+
+def test_a_cursor_that_was_vacuumed_away(box):
+    """Reading goes on with the first entry that is left after its place, not with the second."""
+    box.run(["logger", "--tag=here", "one"], check=True)
+    script = (
+        "import subprocess, sys; from vllm_supervisor.host.journal import Journal\n"
+        "def opened():\n"
+        "    journal = Journal(); journal.match([['SYSLOG_IDENTIFIER=here']]); return journal\n"
+        "journal = opened(); journal.seek_realtime(0); journal.read(9); cursor = journal.cursor(); journal.close()\n"
+        "for command in sys.argv[1:]: subprocess.run(['sh', '-c', command], check=True, capture_output=True)\n"
+        "journal = opened(); journal.seek_cursor(cursor); print(*(e['MESSAGE'] for e in journal.read(9)[0]))\n"
+    )
+    box.run(["journalctl", "--sync"], check=True)
+    say = "logger --tag=here two; logger --tag=here three; journalctl --sync"
+
+    vacuumed = box.run([sys.executable, "-c", script, "journalctl --rotate; journalctl --vacuum-files=1", say])
+    kept = box.run([sys.executable, "-c", script, "logger --tag=here four; journalctl --sync"])
+
+    assert vacuumed.stdout.split() == ["two", "three"], vacuumed
+    assert kept.stdout.split() == ["four"], kept
+
+
+def test_a_stop_by_hand_of_a_start_that_had_failed(fleet):
+    """It had printed the sentence, hung, and was stopped, all while no daemon was there: systemd calls it failed."""
+    program = f"trap 'exit 1' TERM\ncat >&2 <<'E'\n{SENTENCE}\nE\nsleep 60 &\nwait"
+    fleet.configure({"a": {**SINGLE, "executable": script(fleet, program)}})
+    fleet.supervisor("apply", "--no-wait")
+    fleet.box.wait_until(lambda: fleet.box.journal("-u", "vllm-a", "--grep=CUDA out of memory"), "the sentence")
+    fleet.box.run(["systemctl", "stop", "vllm-a"], check=True)
+    invocation = fleet.show("a", "InvocationID")
+
+    fleet.start_daemon()
+    fleet.box.wait_until(lambda: rows(fleet, "left-alone") + rows(fleet, "started-again"), "the end of it")
+
+    assert rows(fleet, "started-again") == []
+    assert fleet.show("a", "InvocationID") == invocation
+    assert "--max-num-seqs 512" in fleet.unit("a")
