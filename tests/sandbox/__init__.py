@@ -26,7 +26,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal, Self, TypeVar
 
-from tests.sandbox.keeper import INSTALLED, SYSTEMD
+from tests.sandbox.process import Process
+from tests.sandbox.root import INSTALLED, SYSTEMD
 
 T = TypeVar("T")
 
@@ -64,23 +65,6 @@ def _mount_id(path: Path) -> str:
     finally:
         os.close(descriptor)
     return next(line.split()[1] for line in info.splitlines() if line.startswith("mnt_id:"))
-
-
-class Process(subprocess.Popen[str]):
-    """A command in the sandbox, started through `nsenter`, which waits for it outside and ends as it ended."""
-
-    def send_signal(self, sig: int) -> None:
-        """Send a signal to the command rather than to `nsenter`.
-
-        Killing `nsenter` would leave the command to be reaped by the host's PID 1, and until that has happened the
-        kernel does not let the sandbox's PID namespace end.
-        """
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        while self.poll() is None:
-            if inside := children.read_text().split():
-                os.kill(int(inside[0]), sig)
-                return
-            time.sleep(0.001)  # it has not entered yet
 
 
 class Sandbox:
@@ -137,9 +121,9 @@ class Sandbox:
     def __enter__(self) -> Self:
         if reason := obstacle():
             raise SandboxError(reason)
-        keeper = Path(__file__).with_name("keeper.py")
         self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(keeper), json.dumps(self._spec)],
+            [sys.executable, "-S", "-m", "tests.sandbox.keeper", json.dumps(self._spec)],
+            cwd=CLONE,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
