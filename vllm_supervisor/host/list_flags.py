@@ -1,9 +1,9 @@
 """Runs inside a vLLM's own Python, as `python -c TEXT EXECUTABLE`: prints the options of its `serve` as JSON.
 
-EXECUTABLE is run as `EXECUTABLE serve --...` up to the moment when its parser, complete, begins to parse. Nothing here
-knows where in vLLM that parser is made, which changes every few releases. The option it is run with is one that no
-parser has: a vLLM that this does not stop refuses it and ends, and `--help` would not do, since releases after 0.32
-answer it from a parser that has few of the options.
+EXECUTABLE is run as `EXECUTABLE serve MODEL --...` up to the moment when its parser, complete, begins to parse. Nothing
+here knows where in vLLM that parser is made, which changes every few releases. The option it is run with is one that no
+parser has: a vLLM that this does not stop refuses it and ends. `--help` would not do, since releases after 0.32 answer
+it from a parser that has few of the options.
 
 Nothing but the standard library of Python 3.9, the oldest that a vLLM since 0.8 runs on.
 """
@@ -34,7 +34,7 @@ def main(executable: str) -> None:
         return _parse_known_args(parser, *args, **kwargs)
 
     argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[method-assign, assignment]
-    sys.argv = [executable, "serve", _NO_OPTION]
+    sys.argv = [executable, "serve", "model", _NO_OPTION]
     sys.path[0] = os.path.dirname(os.path.realpath(executable))  # noqa: PTH120 - as Python does for a script
     runpy.run_path(executable, run_name="__main__")
 

@@ -83,7 +83,7 @@ def _refusal(flag: str, words: Sequence[str], options: Mapping[str, Option], vll
     """Why vLLM refuses these words of a flag, and what to do; None if it takes them, as far as can be told."""
     word, assigned, value = words[0].partition("=")
     values = [value] if assigned else words[1:]
-    name, dot, _ = word.partition(".")
+    name = word.partition(".")[0]
     option = options.get(name)
     if option is None:
         return _unknown(flag, name, options, vllm)
@@ -93,7 +93,7 @@ def _refusal(flag: str, words: Sequence[str], options: Mapping[str, Option], vll
         return f"{vllm} wants a value for it", f"write `{flag}: VALUE`"
     if len(values) < option.least or (option.most is not None and len(values) > option.most):
         return f"{vllm} takes {'one value' if option.most == 1 else f'{option.most} values'} for it", ""
-    wrong = [text for text in values if text not in option.choices] if option.choices and not dot else []
+    wrong = [text for text in values if text not in option.choices] if option.choices else []
     return (f"{vllm} does not know `{wrong[0]}` here", _choose(wrong[0], option.choices)) if wrong else None
 
 

@@ -19,7 +19,9 @@ class Flexible(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         return super().parse_args([a.replace("_", "-") for a in sys.argv[1:]], namespace)
 if __name__ == "__main__":
-    argparse.ArgumentParser(add_help=False).parse_known_args()
+    other = argparse.ArgumentParser(add_help=False)
+    other.add_subparsers().add_parser("bench")
+    other.parse_known_args([])
     parser = Flexible()
     serve = parser.add_subparsers().add_parser("serve")
     serve.add_argument("model_tag", nargs="?")
@@ -27,6 +29,7 @@ if __name__ == "__main__":
     serve.add_argument("--eager", action=argparse.BooleanOptionalAction)
     serve.add_argument("--dtype", choices=["auto", "half"])
     serve.add_argument("--level", type=int, choices=[1, 2])
+    serve.add_argument("--case", type=str.lower, choices=["a", "b"])
     serve.add_argument("--hidden", nargs="+", help=argparse.SUPPRESS)
     {end}
     print("serving")
@@ -58,6 +61,7 @@ def test_the_options_are_those_of_the_parser(tmp_path: Path) -> None:
         "--no-eager": {"nargs": 0, "choices": None},
         "--dtype": {"nargs": None, "choices": ["auto", "half"]},
         "--level": {"nargs": None, "choices": None},
+        "--case": {"nargs": None, "choices": None},
         "--hidden": {"nargs": "+", "choices": None},
     }
     assert "serving" not in done.stderr

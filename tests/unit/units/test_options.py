@@ -74,6 +74,7 @@ NO_FLAG = "vLLM 0.32.0 has no such flag"
     [
         pytest.param({"max-modl-len": "1"}, NO_FLAG, "did you mean `max-model-len`?", id="misspelt"),
         pytest.param({"max-num-b": "1"}, NO_FLAG, "did you mean `max-num-batched-tokens`?", id="abbreviated"),
+        pytest.param({"now-enforce-eager": True}, NO_FLAG, "did you mean `enforce-eager`?", id="not-the-one-with-no"),
         pytest.param({"swap-space": "4"}, NO_FLAG, "`vllm serve --help=all` lists those it has", id="like-none"),
         pytest.param({"compilation-confg.mode": "3"}, NO_FLAG, "did you mean `compilation-config.mode`?", id="dotted"),
         pytest.param({"cc": "3"}, NO_FLAG, "`vllm serve --help=all` lists those it has", id="short-is-not-long"),
