@@ -1,6 +1,7 @@
-"""How long a recovery takes: from the error line to systemd's "Starting" of the run at the lower value.
+"""`./dev bench`: how long a recovery takes, and how fast a journal is read and judged.
 
-Both times are journald's own, so nothing of the measurement is in them. Prints median and maximum over the runs.
+A recovery goes from the error line to systemd's "Starting" of the run at the lower value. Both times are journald's
+own, so nothing of the measurement is in them. How the other is measured: tests/sandbox/throughput.py.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import statistics
 import sys
 
 from tests.live.fleet import Fleet
-from tests.sandbox import Sandbox
+from tests.sandbox import Sandbox, SandboxError, throughput
 
 SERVICE = {
     "model": "org/small",
@@ -31,10 +32,8 @@ def recovery_s(fleet: Fleet) -> float:
     return (starts[-1] - min(time for time in error if time > last_failed_start)) / 1e6
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=20)
-    runs = parser.parse_args().runs
+def recovery(runs: int) -> int:
+    """Print each recovery, and the median and the maximum of all."""
     took = []
     with Sandbox() as box:
         fleet = Fleet(box)
@@ -49,5 +48,27 @@ def main() -> int:
     return 0
 
 
+def main(argv: list[str]) -> int:
+    """Measure what is named, or both; 1 when a bound is not held."""
+    parser = argparse.ArgumentParser(prog="./dev bench", description="Measure WHAT, or both with their defaults.")
+    parser.set_defaults(runs=20, entries=1_000_000, rounds=3)
+    what = parser.add_subparsers(metavar="WHAT", dest="what")
+    one = what.add_parser("recovery", help="from the error line to the new start", argument_default=argparse.SUPPRESS)
+    one.add_argument("--runs", type=int)
+    other = what.add_parser("throughput", help="reading a journal, beside others", argument_default=argparse.SUPPRESS)
+    other.add_argument("--entries", type=int)
+    other.add_argument("--rounds", type=int)
+    options = parser.parse_args(argv)
+    codes = []
+    if options.what != "throughput":
+        codes.append(recovery(options.runs))
+    if options.what != "recovery":
+        codes.append(throughput.main(options.entries, options.rounds))
+    return max(codes)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except SandboxError as error:
+        sys.exit(str(error))
