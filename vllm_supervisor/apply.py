@@ -97,7 +97,8 @@ def _remove(paths: Paths, removed: Sequence[Change]) -> None:
     """Stop, then remove: a unit without its file keeps running under settings nobody can see."""
     names = [change.unit for change in removed]
     _kill_what_is_loading(names)
-    systemd.stop(names, block=True)
+    # A unit that is down may not even be loaded any more, and systemd refuses to stop what it does not know.
+    systemd.stop([s.name for s in systemd.show(names).values() if s.job or s.active_state != "inactive"], block=True)
     systemd.disable(names)
     for name in names:
         files.remove(paths.units / name)

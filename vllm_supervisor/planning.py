@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -99,10 +99,17 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the store says: caps of the services as they would be rendered now, and starts that were promised."""
+    """What the store says.
 
-    caps: Mapping[str, LearnedCap]
-    promised: frozenset[str]
+    Attributes:
+        caps: of the services as they would be rendered now.
+        promised: services whose start was promised.
+        sources: by unit, the file that a service in force stood in when it was applied.
+    """
+
+    caps: Mapping[str, LearnedCap] = field(default_factory=dict)
+    promised: frozenset[str] = frozenset()
+    sources: Mapping[str, Path] = field(default_factory=dict)
 
 
 def plan(paths: Paths, tell: Callable[[str], None]) -> Plan:
@@ -124,7 +131,7 @@ def plan(paths: Paths, tell: Callable[[str], None]) -> Plan:
     known = _known(paths, applied)
     caps = {name: cap for name, learned in known.caps.items() if (cap := inforce.unit_cap(learned))}
     texts = units.render_all(services, caps, inforce.this_host(), versions)
-    stale = _stale(paths, configuration, texts)
+    stale = _stale(paths, configuration, texts, known)
     states = systemd.show([*texts, *stale])
     changes = [_change(paths, item, texts[item.unit], states[item.unit], known) for item in applied.values()]
     checked = arguments.check(paths, [services[c.name] for c in changes if c.changes], versions, tell)
@@ -148,28 +155,33 @@ def _applied(service: Service, vllm_version: str | None) -> AppliedService:
 def _known(paths: Paths, applied: Mapping[str, AppliedService]) -> _Known:
     try:
         if not paths.store.exists():
-            return _Known({}, frozenset())
+            return _Known()
     except PermissionError as e:
         raise HostError(f"cannot look into {paths.state}: {e.strerror}", hint="run it as root") from e
     store = Store(paths.store, read_only=True)
     caps = {name: cap for name, item in applied.items() if (cap := store.cap(name, item.fingerprint))}
     promised = frozenset(name for name, task in store.tasks().items() if task.kind is TaskKind.START)
+    sources = {item.unit: item.service.source for item in inforce.services(store).values()}
     store.close()
-    return _Known(caps, promised)
+    return _Known(caps, promised, sources)
 
 
-def _stale(paths: Paths, configuration: Configuration, texts: Mapping[str, str]) -> list[str]:
-    """Units of ours whose service left the YAML: with our header, from this configuration, its file not broken."""
-    stale = []
-    for path in sorted(paths.units.glob("vllm-*.service")):
-        header = units.header(files.read_text(path) or "")
-        if path.name in texts or header is None:
-            continue
-        source = Path(header.source)
-        ours = source == paths.config or source.parent == paths.config.parent / "conf.d"
-        if ours and source not in configuration.broken:
-            stale.append(path.name)
-    return stale
+def _stale(paths: Paths, configuration: Configuration, texts: Mapping[str, str], known: _Known) -> list[str]:
+    """Units of ours whose service left the YAML: from this configuration, its file not broken.
+
+    They are told by their header or, where somebody removed the unit file, by what is in force.
+    """
+    sources = {unit: source for unit, source in known.sources.items() if not (paths.units / unit).exists()}
+    for path in paths.units.glob("vllm-*.service"):
+        if header := units.header(files.read_text(path) or ""):
+            sources[path.name] = Path(header.source)
+    return [
+        unit
+        for unit, source in sorted(sources.items())
+        if unit not in texts
+        and (source == paths.config or source.parent == paths.config.parent / "conf.d")
+        and source not in configuration.broken
+    ]
 
 
 def _change(paths: Paths, item: AppliedService, text: str, state: UnitState, known: _Known) -> Change:

@@ -243,3 +243,22 @@ def test_a_stop_by_hand_of_a_start_that_had_failed(fleet):
     assert rows(fleet, "started-again") == []
     assert fleet.show("a", "InvocationID") == invocation
     assert "--max-num-seqs 512" in fleet.unit("a")
+
+
+def test_a_unit_file_was_removed_by_hand_and_its_service_from_the_yaml(fleet):
+    """It still runs, and nothing on the disk tells of it any more: apply stops it and takes it out of force."""
+    roomy = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6)
+    b = {**roomy, "gpus": [1], "port": 8001}
+    fleet.configure({"a": roomy, "b": b, "c": {**roomy, "gpus": [2], "port": 8002}})
+    fleet.supervisor("apply")
+    fleet.box.run(["systemctl", "stop", "vllm-c"], check=True)
+    fleet.box.run(["rm", "/etc/systemd/system/vllm-a.service", "/etc/systemd/system/vllm-c.service"], check=True)
+    fleet.box.run(["systemctl", "daemon-reload"], check=True)
+    assert fleet.show("a", "ActiveState") == "active"
+
+    fleet.configure({"b": b})
+    assert "2 to remove" in fleet.supervisor("apply")
+
+    assert fleet.show("a", "ActiveState") == "inactive"
+    assert list(fleet.status()) == ["b"]
+    assert "nothing to do" in fleet.supervisor("apply")
