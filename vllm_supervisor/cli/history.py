@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from vllm_supervisor.cli.options import console, json_option, service_argument
+from vllm_supervisor.errors import ConfigError
 
 
 @click.command("history")
@@ -24,7 +25,10 @@ def command(name: str | None, lines: int, as_json: bool) -> None:
 
     store = open_store(Paths())
     rows = store.history(name, limit=lines)
+    there = store.services()
     store.close()
+    if name and not rows and name not in there:
+        raise ConfigError(f"cannot find {name!r} in the history", hint=f"there are: {', '.join(there) or 'none'}")
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False, indent=2))
         return
