@@ -15,10 +15,10 @@ from vllm_supervisor import programs
 from vllm_supervisor.errors import HostError
 
 TIMEOUT_S = 120
-"""vLLM 0.32 took 39 s with three processes to each CPU; where nothing else runs it is 10 s."""
+"""vLLM 0.32 takes 16 s of CPU time to import; with three busy processes to each CPU it answered after 24 to 39 s."""
 
 MAX_BYTES = 1 << 20
-"""vLLM 0.32 answers with 20 KiB."""
+"""vLLM 0.32 answers with 26 KiB."""
 
 _LINE = 300  # characters of a complaint that are repeated
 _CONFINED = (
