@@ -215,6 +215,8 @@ class Daemon:
     def _answer(self, case: Case, diagnosis: Diagnosis) -> None:
         try:
             task = self._judge.failed(self._by_unit[case.unit], self._evidence(case, diagnosis), diagnosis)
+        except StoreError:
+            raise  # it is opened anew for all of them
         except SupervisorError as e:
             log.say(log.ERROR, f"cannot answer a failure yet: {e}", unit=case.unit)
             self._follower.put_off(case, clock.monotonic_s() + RETRY_S)
@@ -241,6 +243,8 @@ class Daemon:
                 continue
             except StopIteration:
                 pass
+            except StoreError:
+                raise
             except SupervisorError as e:
                 log.say(log.ERROR, f"cannot carry out the remedy: {e}", unit=self._services[name].unit)
             del self._recoveries[name]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
@@ -198,6 +198,7 @@ class Store:
         try:
             if not read_only:
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            self._file = path.stat()
             uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
             self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             self._db.row_factory = sqlite3.Row
@@ -223,21 +224,44 @@ class Store:
         """Close the file."""
         self._db.close()
 
+    def _execute(self, statement: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> sqlite3.Cursor:
+        try:
+            return self._db.execute(statement, values)
+        except sqlite3.Error as e:
+            raise StoreError(f"cannot use the store {self.path}: {e}") from e
+
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except sqlite3.Error as e:
+            raise StoreError(f"cannot read the store {self.path}: {e}") from e
+
+    def _replaced(self) -> bool:
+        """Whether the file was removed or replaced while it was open: what is written is then lost at the end."""
+        try:
+            return (status := self.path.stat()).st_ino != self._file.st_ino or status.st_dev != self._file.st_dev
+        except OSError:
+            return True
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All writes inside are kept together, or none of them is.
 
         Raises:
-            StoreError: sqlite could not commit (disk full, I/O error, locked for too long); nothing was changed.
+            StoreError: sqlite could not commit (disk full, I/O error, locked for too long), or the file was removed or
+                replaced; nothing was changed.
         """
+        if self._replaced():
+            raise StoreError(f"cannot write to the store {self.path}: it was removed or replaced while it was in use")
         try:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # after some errors sqlite has rolled it back already
+                    self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
         except sqlite3.Error as e:
             raise StoreError(f"cannot write to the store {self.path}: {e}") from e
 
@@ -245,31 +269,28 @@ class Store:
 
     def services(self) -> dict[str, AppliedService]:
         """Every service that `apply` put in force, by name, sorted."""
-        rows = self._db.execute("SELECT * FROM services ORDER BY name")
+        rows = self._rows("SELECT * FROM services ORDER BY name")
         return {row["name"]: AppliedService(**dict(row)) for row in rows}
 
     def put_service(self, service: AppliedService) -> None:
         """Put a service in force, or replace what was in force under its name."""
-        self._db.execute(
-            "REPLACE INTO services VALUES (:name, :unit, :spec, :fingerprint, :applied_us)", asdict(service)
-        )
+        self._execute("REPLACE INTO services VALUES (:name, :unit, :spec, :fingerprint, :applied_us)", asdict(service))
 
     def remove_service(self, name: str) -> None:
         """Take a service out of force, with the tasks on it. Its caps and history stay: it may come back."""
-        self._db.execute("DELETE FROM services WHERE name = ?", (name,))
-        self._db.execute("DELETE FROM tasks WHERE service = ?", (name,))
+        self._execute("DELETE FROM services WHERE name = ?", (name,))
+        self._execute("DELETE FROM tasks WHERE service = ?", (name,))
 
     # Caps
 
     def cap(self, service: str, fingerprint: str) -> LearnedCap | None:
         """What was learned of this service under this fingerprint."""
-        rows = self._db.execute("SELECT * FROM caps WHERE service = ? AND fingerprint = ?", (service, fingerprint))
-        row = rows.fetchone()
-        return LearnedCap(**{**dict(row), **{name: bool(row[name]) for name in _SWITCHES}}) if row else None
+        rows = self._rows("SELECT * FROM caps WHERE service = ? AND fingerprint = ?", (service, fingerprint))
+        return LearnedCap(**{**dict(rows[0]), **{name: bool(rows[0][name]) for name in _SWITCHES}}) if rows else None
 
     def put_cap(self, cap: LearnedCap) -> None:
         """Remember a cap, replacing what was known under its fingerprint."""
-        self._db.execute(
+        self._execute(
             "REPLACE INTO caps VALUES (:service, :fingerprint, :value, :attempts, :treated, :exhausted, :reason,"
             " :learned_us, :gpu_memory_utilization, :max_model_len, :enforce_eager)",
             asdict(cap),
@@ -277,22 +298,22 @@ class Store:
 
     def forget_caps(self, service: str) -> int:
         """Drop every cap of a service, whatever its fingerprint. Returns how many there were."""
-        return self._db.execute("DELETE FROM caps WHERE service = ?", (service,)).rowcount
+        return self._execute("DELETE FROM caps WHERE service = ?", (service,)).rowcount
 
     # Tasks
 
     def tasks(self) -> dict[str, Task]:
         """What was decided and not yet carried out, by service."""
-        rows = self._db.execute("SELECT * FROM tasks ORDER BY service")
+        rows = self._rows("SELECT * FROM tasks ORDER BY service")
         return {row["service"]: Task(**{**dict(row), "kind": TaskKind(row["kind"])}) for row in rows}
 
     def put_task(self, task: Task) -> None:
         """Remember what is to be done, replacing what was to be done for that service."""
-        self._db.execute("REPLACE INTO tasks VALUES (:service, :kind, :invocation, :created_us)", asdict(task))
+        self._execute("REPLACE INTO tasks VALUES (:service, :kind, :invocation, :created_us)", asdict(task))
 
     def remove_task(self, task: Task) -> None:
         """It was carried out; another that took its place meanwhile was not."""
-        self._db.execute(
+        self._execute(
             "DELETE FROM tasks WHERE service = :service AND kind = :kind AND invocation = :invocation"
             " AND created_us = :created_us",
             asdict(task),
@@ -307,14 +328,14 @@ class Store:
         columns = [row.pop(name) for name in _COLUMNS]
         details = json.dumps({key: value for key, value in row.items() if value not in ("", None)}, ensure_ascii=False)
         insert = f"INSERT OR IGNORE INTO history ({', '.join(_COLUMNS)}, details) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - our own names
-        added = self._db.execute(insert, (*columns, details))
+        added = self._execute(insert, (*columns, details))
         if added.rowcount:
-            self._db.execute("DELETE FROM history WHERE id <= ?", ((added.lastrowid or 0) - HISTORY_ROWS,))
+            self._execute("DELETE FROM history WHERE id <= ?", ((added.lastrowid or 0) - HISTORY_ROWS,))
         return bool(added.rowcount)
 
     def history(self, service: str | None = None, *, limit: int = HISTORY_ROWS) -> list[Happening]:
         """The latest rows of one service, or of all, oldest first."""
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT * FROM history WHERE ?1 IS NULL OR service = ?1 ORDER BY id DESC LIMIT ?2", (service, limit)
         )
         return [_happening(row) for row in rows][::-1]
@@ -322,19 +343,19 @@ class Store:
     def happened(self, service: str, invocation: str, kind: Kind) -> bool:
         """Whether the history holds a row of that kind for that invocation."""
         query = "SELECT 1 FROM history WHERE service = ? AND invocation = ? AND kind = ?"
-        return self._db.execute(query, (service, invocation, kind)).fetchone() is not None
+        return bool(self._rows(query, (service, invocation, kind)))
 
     # The journal cursor
 
     @property
     def cursor(self) -> str:
         """Journal position up to which everything was taken in; "" before the first."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = 'cursor'").fetchone()
-        return str(row["value"]) if row else ""
+        rows = self._rows("SELECT value FROM meta WHERE key = 'cursor'")
+        return str(rows[0]["value"]) if rows else ""
 
     @cursor.setter
     def cursor(self, cursor: str) -> None:
-        self._db.execute("REPLACE INTO meta VALUES ('cursor', ?)", (cursor,))
+        self._execute("REPLACE INTO meta VALUES ('cursor', ?)", (cursor,))
 
 
 _DETAILS = {f.name for f in fields(Happening)} - {*_COLUMNS, "id"}

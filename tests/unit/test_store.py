@@ -140,7 +140,6 @@ def test_nobody_else_may_read_it(path):
 def test_every_commit_reaches_the_disk(path):
     """WAL with synchronous=FULL (2): a power cut loses nothing that was committed."""
     store = Store(path)
-
     assert [store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")] == ["wal", 2]
 
 
@@ -179,3 +178,38 @@ def test_a_store_of_an_older_version_keeps_what_it_holds(path):
         db.execute("INSERT INTO caps VALUES ('a', 'f1', 512, 1, 'run1', 0, '1024 did not fit', 7)")
 
     assert Store(path).cap("a", "f1") == CAP
+
+
+def test_a_file_that_was_removed_while_in_use(path):
+    """Writing on would write into a file that is gone at the end."""
+    store = Store(path)
+    store.path.unlink()
+
+    with pytest.raises(StoreError, match="removed or replaced"), store.transaction():
+        store.put_task(Task("a", TaskKind.START, "", 1))
+
+
+def test_a_damaged_page_is_one_error_of_ours(path):
+    """Whatever sqlite finds, wherever it reads: one kind of exception, and the name of the file."""
+    store = Store(path)
+    with store.transaction():
+        store.add(Happening(1, "a", Kind.APPLIED))
+    store.close()
+    store.path.write_bytes(store.path.read_bytes()[:4096] + b"\xff" * 65536)
+
+    with pytest.raises(StoreError, match=r"store\.sqlite"):
+        Store(store.path).history("a")
+
+
+def test_a_task_is_removed_only_as_it_was(path):
+    """One that took its place meanwhile is still to be done."""
+    store = Store(path)
+    first, second = Task("a", TaskKind.START, "", 1), Task("a", TaskKind.RELAUNCH, "run1", 2)
+    with store.transaction():
+        store.put_task(second)
+        store.remove_task(first)
+    assert store.tasks() == {"a": second}
+
+    with store.transaction():
+        store.remove_task(second)
+    assert store.tasks() == {}
