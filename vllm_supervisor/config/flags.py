@@ -1,7 +1,7 @@
 """What this tool knows of the flags of `vllm serve`: which are its own, which it reads, which it refuses.
 
-`arguments:` takes any other flag unseen. vLLM adds and drops flags with every release, so a list of all of them would
-be wrong on most hosts; a flag that vLLM does not know ends the start with exit status 2 and a clear line.
+`arguments:` takes any other flag here. vLLM adds and drops flags with every release, so a list of all of them would be
+wrong on most hosts; which ones there are is asked of the vLLM that is to run, when the service is applied.
 
 Source of the spellings: `FlexibleArgumentParser` and `EngineArgs.add_cli_args` of vLLM 0.32.0. Underscores count as
 dashes up to the first dot, and argparse takes any unambiguous beginning of a flag for the flag.
