@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -117,17 +118,19 @@ class Keeper:
         """Start a PID 1; what is left of the one before goes first."""
         self.kill()
         self.cgroup.mkdir()
-        self.running = start(self.cgroup, self.hostname)
-        return {"pid": self.running[1]}
+        waiter, init = start(self.cgroup, self.hostname)
+        self.running = waiter, os.pidfd_open(init)  # its number may be another's once it has ended
+        return {"pid": init}
 
     def kill(self) -> dict[str, int]:
         """Kill PID 1 and, by that, all in its namespace; return when the last is gone."""
         if self.running:
             waiter, init = self.running
-            if os.waitpid(waiter, os.WNOHANG) == (0, 0):  # else PID 1 has ended by itself and its number may be reused
-                os.kill(init, signal.SIGKILL)
-                os.waitpid(waiter, 0)
             self.running = None
+            with suppress(ProcessLookupError):  # it has shut down
+                signal.pidfd_send_signal(init, signal.SIGKILL)
+            os.close(init)
+            os.waitpid(waiter, 0)
         if self.cgroup.exists():
             remove_cgroup(self.cgroup)
         return {}
