@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from vllm_supervisor.diagnosis.markers import KEY_LENGTH, KEYS_BYTES, KEYS_TEXT
-from vllm_supervisor.diagnosis.normalise import LINE_LIMIT
+from vllm_supervisor.diagnosis.normalise import ANSI, LINE_LIMIT
 
 # A record with a level that is no error: its text begins where the match ends. Uvicorn's has a colon, vLLM's a date and
 # a place in brackets.
@@ -21,10 +21,9 @@ _DRESSED = (
     rf"(?:{_COLOUR} {_COLOUR}\d\d-[^\]\n]{{1,250}}\]{_COLOUR} ?{_COLOUR}|: +)"
 )
 # What any other line must hold to matter: an error, a traceback, a progress bar, or a level behind a collector's
-# prefix; or colour, which may stand anywhere in these. Each begins with a character that prose has few of, which makes
-# the search fast.
+# prefix. Each begins with a character that prose has few of, which makes the search fast.
 _LOOSE = (
-    r"\x1b|Error|ERROR|: error|Exception|INFO|Interrupt|CRITICAL|FATAL|\", line |Traceback|Timeout|OutOfResources|"
+    r"Error|ERROR|: error|Exception|INFO|Interrupt|CRITICAL|FATAL|\", line |Traceback|Timeout|OutOfResources|"
     r"OfflineMode|\[type=|Value error|Completed \||Capturing|DeepGEMM warmup|JIT kernel|Application startup|"
     r"Fatal Python|Memory access fault|Segmentation fault|Bus error|Aborted|\[shutdown\]|"
     # What systemd and journald say about a unit.
@@ -51,8 +50,15 @@ def worth_reading(message: bytes | str) -> bool:
         if quiet := _QUIET_BYTES.match(message) or _DRESSED_BYTES.match(message):
             end = quiet.end()
             return message[end : end + KEY_LENGTH] in KEYS_BYTES
+        if b"\x1b" in message:
+            return _is_plain_worth_reading(ANSI.sub("", message.decode("utf-8", "replace")))
         return _LOOSE_BYTES.search(message, 0, LINE_LIMIT) is not None
-    if quiet_text := _QUIET_TEXT.match(message) or _DRESSED_TEXT.match(message):
-        end = quiet_text.end()
+    return _is_plain_worth_reading(ANSI.sub("", message) if "\x1b" in message else message)
+
+
+def _is_plain_worth_reading(message: str) -> bool:
+    """A line with colours, which may stand anywhere in it, is worth what it would be without."""
+    if quiet := _QUIET_TEXT.match(message) or _DRESSED_TEXT.match(message):
+        end = quiet.end()
         return message[end : end + KEY_LENGTH] in KEYS_TEXT
     return _LOOSE_TEXT.search(message, 0, LINE_LIMIT) is not None

@@ -24,7 +24,7 @@ LINE_LIMIT = 65536
 _WRAPPERS_LIMIT = 8
 _RECORD_LINES_LIMIT = 2000
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 _LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL"
 _HEADER = re.compile(
     rf"(?P<level>{_LEVELS})\s+\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?\s+"
@@ -123,7 +123,7 @@ def lines(message: bytes | str) -> Iterator[Line]:
 
 def _plain(text: str) -> Iterator[Line]:
     if "\x1b" in text:
-        text = _ANSI.sub("", text)
+        text = ANSI.sub("", text)
     for part in text.rstrip("\r\n\0 \t").split("\n", _RECORD_LINES_LIMIT):
         yield from _undress(part.rstrip("\r\0 \t"))
 
