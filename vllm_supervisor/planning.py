@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -40,6 +41,7 @@ class Change:
         diff: unified diff of the file, "" when it stays as it is.
         notes: sentences the operator should read.
         there: text of the file when it was looked at; None where there was none.
+        in_force: whether the daemon goes by the same settings already; not all of them stand in the unit.
     """
 
     name: str
@@ -49,11 +51,14 @@ class Change:
     diff: str = ""
     notes: tuple[str, ...] = ()
     there: str | None = None
+    in_force: bool = True
 
     @property
     def changes(self) -> bool:
         """Whether anything on the host would change."""
-        return self.start or self.verb in (Verb.CREATE, Verb.UPDATE, Verb.REMOVE)
+        if self.verb is Verb.REFUSE:
+            return False
+        return self.start or not self.in_force or self.verb is not Verb.KEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +109,12 @@ class _Known:
     Attributes:
         caps: of the services as they would be rendered now.
         promised: services whose start was promised.
-        sources: by unit, the file that a service in force stood in when it was applied.
+        in_force: services as they were last applied.
     """
 
     caps: Mapping[str, LearnedCap] = field(default_factory=dict)
     promised: frozenset[str] = frozenset()
-    sources: Mapping[str, Path] = field(default_factory=dict)
+    in_force: Mapping[str, AppliedService] = field(default_factory=dict)
 
 
 def plan(paths: Paths, tell: Callable[[str], None]) -> Plan:
@@ -161,9 +166,9 @@ def _known(paths: Paths, applied: Mapping[str, AppliedService]) -> _Known:
     store = Store(paths.store, read_only=True)
     caps = {name: cap for name, item in applied.items() if (cap := store.cap(name, item.fingerprint))}
     promised = frozenset(name for name, task in store.tasks().items() if task.kind is TaskKind.START)
-    sources = {item.unit: item.service.source for item in inforce.services(store).values()}
+    in_force = store.services()
     store.close()
-    return _Known(caps, promised, sources)
+    return _Known(caps, promised, in_force)
 
 
 def _stale(paths: Paths, configuration: Configuration, texts: Mapping[str, str], known: _Known) -> list[str]:
@@ -171,7 +176,8 @@ def _stale(paths: Paths, configuration: Configuration, texts: Mapping[str, str],
 
     They are told by their header or, where somebody removed the unit file, by what is in force.
     """
-    sources = {unit: source for unit, source in known.sources.items() if not (paths.units / unit).exists()}
+    gone = [item for item in known.in_force.values() if not (paths.units / item.unit).exists()]
+    sources = {item.unit: Path(json.loads(item.spec)["source"]) for item in gone}
     for path in paths.units.glob("vllm-*.service"):
         if header := units.header(files.read_text(path) or ""):
             sources[path.name] = Path(header.source)
@@ -196,8 +202,12 @@ def _change(paths: Paths, item: AppliedService, text: str, state: UnitState, kno
     else:
         start = there is None or units.run_hash(there) != units.run_hash(text)
     start = start or item.name in known.promised
+    before = known.in_force.get(item.name)
+    in_force = before is not None and replace(before, applied_us=item.applied_us) == item
     notes = _notes(state, known.caps.get(item.name), start=start)
-    return Change(item.name, item.unit, verb, start, _diff(path, there or "", text), notes, there)
+    if verb is Verb.KEEP and not in_force:
+        notes = (*notes, "its unit stays as it is; settings that only vllm-supervisor goes by change")
+    return Change(item.name, item.unit, verb, start, _diff(path, there or "", text), notes, there, in_force)
 
 
 def _after_check(change: Change, checked: arguments.Checked) -> Change:
