@@ -2,6 +2,8 @@
 
 Nothing of importance is in memory. What was seen can be read again from the journal, and is, at every start and reload;
 what was decided is in the store before a unit is touched. So it may be killed at any point and goes on from there.
+
+It is over 300 lines since the loop and all it holds are one thing.
 """
 
 from __future__ import annotations
@@ -90,6 +92,7 @@ class Daemon:
         self._store.close()  # its file may have been removed, and another be there now
         self._store = Store(self._paths.store)
         self._judge = Judge(self._paths, self._store)
+        self._version = self._store.version()
         self._services = inforce.services(self._store)
         self._by_unit = {item.unit: item for item in self._services.values()}
         names = {unit: item.applied.name for unit, item in self._by_unit.items()}
@@ -190,9 +193,15 @@ class Daemon:
             self._advance()
             self._refresh()
             self._settle()
+            self._reloading |= self._other_services()
         if passed and clock.monotonic_s() > self._cursor_at_s:
             self._keep_cursor()
         return passed == BATCH
+
+    def _other_services(self) -> bool:
+        """Whether other services are in force now: a SIGHUP that was sent while we started has reached nobody."""
+        before, self._version = self._version, self._store.version()
+        return before != self._version and inforce.services(self._store) != self._services
 
     def _sleep(self, wakeup: socket.socket) -> None:
         starting = any(state.starting for state in self._states.values())

@@ -11,9 +11,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from vllm_supervisor import units
 from vllm_supervisor.config import Remediation, Service
-from vllm_supervisor.errors import HostError
+from vllm_supervisor.errors import HostError, StoreError
 from vllm_supervisor.host import systemd
 from vllm_supervisor.remedy import Bounds, Flag, State, Values
 from vllm_supervisor.store import AppliedService, LearnedCap, Store
@@ -33,10 +35,22 @@ class InForce:
 
 
 def services(store: Store) -> dict[str, InForce]:
-    """Every service in force, by name, sorted."""
-    return {
-        name: InForce(applied, Service.model_validate_json(applied.spec)) for name, applied in store.services().items()
-    }
+    """Every service in force, by name, sorted.
+
+    Raises:
+        StoreError: one of them is not as this version of the program writes them.
+    """
+    return {name: InForce(applied, _service(store, applied)) for name, applied in store.services().items()}
+
+
+def _service(store: Store, applied: AppliedService) -> Service:
+    try:
+        return Service.model_validate_json(applied.spec)
+    except ValidationError as e:
+        raise StoreError(
+            f"cannot use what {store.path} holds of services.{applied.name}: another version of this program wrote it",
+            hint="`vllm-supervisor apply` writes it anew",
+        ) from e
 
 
 def state(store: Store, item: InForce) -> State:

@@ -265,6 +265,10 @@ class Store:
         except sqlite3.Error as e:
             raise StoreError(f"cannot write to the store {self.path}: {e}") from e
 
+    def version(self) -> int:
+        """A number that changes whenever another connection has committed something."""
+        return int(self._rows("PRAGMA data_version")[0][0])
+
     # Services in force
 
     def services(self) -> dict[str, AppliedService]:

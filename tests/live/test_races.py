@@ -262,3 +262,48 @@ def test_a_unit_file_was_removed_by_hand_and_its_service_from_the_yaml(fleet):
     assert fleet.show("a", "ActiveState") == "inactive"
     assert list(fleet.status()) == ["b"]
     assert "nothing to do" in fleet.supervisor("apply")
+
+
+def test_settings_that_do_not_stand_in_the_unit(fleet):
+    """Another floor is put in force without a restart, and the daemon goes by it."""
+    service = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6)
+    fleet.configure({"a": service})
+    fleet.supervisor("apply")
+    before = (fleet.unit("a"), fleet.show("a", "InvocationID"))
+
+    fleet.configure({"a": {**service, "remediation": {"max_attempts": 3}}})
+    assert fleet.run("plan").returncode == 3
+    fleet.supervisor("apply")
+
+    assert fleet.status()["a"]["max_attempts"] == 3
+    assert (fleet.unit("a"), fleet.show("a", "InvocationID")) == before
+    assert fleet.run("plan").returncode == 0
+
+
+def test_the_store_is_removed_under_the_daemon(fleet):
+    """It does not go on with a file that nobody sees; apply puts everything in force again and restarts nothing."""
+    roomy = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6)
+    fleet.configure({"a": roomy})
+    fleet.start_daemon()
+    fleet.supervisor("apply")
+    invocation = fleet.show("a", "InvocationID")
+    fleet.box.run(["sh", "-c", "rm /var/lib/vllm-supervisor/store.sqlite*"], check=True)
+
+    fleet.configure({"a": roomy, "b": {**with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4), "gpus": [1], "port": 8001}})
+    fleet.supervisor("apply", "--no-wait")
+
+    fleet.wait_for("b", "ready")
+    assert fleet.steps("b") == [(1024, 512)]
+    assert fleet.show("a", "InvocationID") == invocation
+
+
+def test_the_daemon_is_not_told_of_a_new_service(fleet):
+    """It was starting when `apply` would have told it, say: it finds out by itself."""
+    fleet.start_daemon()
+    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4)})
+    deaf = with_slow(fleet, "systemctl", '[ "$1 $3" = "kill --signal=SIGHUP" ] && exit 1')
+
+    fleet.box.run([SUPERVISOR, "apply", "--no-wait"], env=deaf, check=True)
+
+    fleet.wait_for("a", "ready")
+    assert fleet.steps("a") == [(1024, 512)]
