@@ -1,7 +1,7 @@
-"""A coverage-guided fuzzer for the normaliser and the tracker; it runs until it is stopped, or for `-max_total_time=S`.
+"""A coverage-guided fuzzer for the normaliser and the tracker: `./dev fuzz [SECONDS]`.
 
-`pip install atheris`, then `python -m tests.unit.diagnosis.fuzz [CORPUS_DIRECTORY] [libFuzzer options]`. Without a
-directory it starts from the samples of the catalogue.
+That installs atheris and runs `python -m tests.unit.diagnosis.fuzz [CORPUS_DIRECTORY] [libFuzzer options]`. Without a
+directory it starts from the samples of the catalogue. What fails is kept as `crash-…` in the current directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import atheris  # type: ignore[import-not-found,unused-ignore]
 with atheris.instrument_imports(include=["vllm_supervisor"]):
     from vllm_supervisor.diagnosis import CATALOGUE, Tracker, Trackers, read
 
-ANSI = "\x1b[31m"
 SLOWEST_S = 1.0  # for inputs of at most 64 KiB
 
 

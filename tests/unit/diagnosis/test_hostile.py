@@ -98,7 +98,7 @@ def test_colour_changes_no_verdict(name: str, data: st.DataObject):
 
 @pytest.mark.parametrize("noise", ["E", "Worker", "loading_done", "Finished: 3 of 4"])
 def test_colour_makes_no_line_worth_reading(noise: str):
-    """A word printed amid a traceback, which looks like the class that ends one, ends it in colour no more than plain."""
+    """A word printed amid a traceback looks like the class that ends one; in colour it ends it no more than plain."""
     assert not worth_reading(f"(Worker pid=9) {noise}")
     for coloured in (f"\x1b[0;36m(Worker pid=9)\x1b[0;0m {noise}", f"\x1b[31m{noise}\x1b[0m"):
         assert not worth_reading(coloured)
