@@ -135,7 +135,8 @@ class Daemon:
     def _reload(self) -> None:
         self._reloading = False
         self._notifier.reloading(clock.monotonic_s())
-        self._keep_cursor()
+        with suppress(StoreError):  # its file may have been removed, which opening it anew puts right
+            self._keep_cursor()
         self._journal.close()
         self._open()
         self._behind = False
