@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.live.fleet import Fleet
 from tests.real.install import RealVllm, install
 from tests.real.machine import stage
-from tests.sandbox import Sandbox
+from tests.sandbox import CLONE, HOSTNAME, Sandbox
 
 VERSION = os.environ.get("TEST_VLLM", "")
 collect_ignore_glob = [] if VERSION else ["*"]
@@ -34,3 +35,16 @@ def fleet(vllm: RealVllm) -> Iterator[Fleet]:
         fleet = Fleet(box)
         stage(box, vllm)
         yield fleet
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest, vllm: RealVllm) -> Callable[[str, str, bytes], None]:
+    """`record(case, rule, log)` puts a log into the corpus, with `--record`; nothing in it names this machine."""
+
+    def put(case: str, rule: str, log: bytes) -> None:
+        if request.config.getoption("--record"):
+            place = CLONE / "tests" / "corpus" / rule / f"{vllm.version}-{case}.log"
+            place.parent.mkdir(exist_ok=True)
+            place.write_bytes(log.replace(sys.base_prefix.encode(), b"/usr").replace(HOSTNAME.encode(), b"gpu01"))
+
+    return put

@@ -87,14 +87,14 @@ class Server:
         """Wait for its end; the exit code, negative for a signal."""
         return self.process.wait(timeout)
 
-    def processes(self) -> list[tuple[int, str]]:
-        """Every process of the service user: its number and its name."""
+    def processes(self) -> dict[int, str]:
+        """Every process of the service user, by number, and what it calls itself."""
         listed = self._box.run(["ps", "-u", SERVICE_USER, "-o", "pid=,args="]).stdout.splitlines()
-        return [(int(pid), name) for pid, _, name in (line.strip().partition(" ") for line in listed)]
+        return {int(pid): name for pid, _, name in (line.strip().partition(" ") for line in listed)}
 
     def signal_all(self, name: str) -> None:
         """Send a signal to all of them, as systemd does with `KillMode=control-group`."""
-        if running := [str(pid) for pid, _ in self.processes()]:
+        if running := [str(pid) for pid in self.processes()]:
             self._box.run(["kill", f"-{name}", *running])
 
     def ask(self) -> int:

@@ -5,7 +5,6 @@ With `--record` the logs go into the corpus, each under its rule, as RELEASE-CAS
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ import pytest
 from tests.live.fleet import Fleet
 from tests.real.machine import arguments, environment
 from tests.real.server import PORT, REAL, SIMULATED, START_S, Server, Told, told
-from tests.sandbox import CLONE, HOSTNAME
 from vllm_supervisor.diagnosis import Phase
 
-CORPUS = CLONE / "tests" / "corpus"
 # A card on which 512 sequences of the simulator's do not fit.
-TIGHT = {"SIM_VOCABULARY": 200064, "SIM_OUTSIDE_GIB": 3.95}
+TIGHT = {"SIM_VOCABULARY": 200064, "SIM_OUTSIDE_GIB": 6.3}
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ CASES = (
         {"max-num-seqs": 512},
         fault="sampler:500",
         phase=Phase.WARM_UP,
-        simulated={"SIM_RUNNER": "v1", **TIGHT},
+        simulated=TIGHT,
     ),
     Case(
         "warmup-sampler-512-mp",
@@ -111,7 +108,7 @@ CASES = (
         {"max-num-seqs": 512, "distributed-executor-backend": "mp"},
         fault="sampler:500",
         phase=Phase.WARM_UP,
-        simulated={"SIM_RUNNER": "v1", **TIGHT},
+        simulated=TIGHT,
     ),
     Case(
         "v2-warmup-sampler-512",
@@ -121,22 +118,9 @@ CASES = (
         fault="sampler:3",
         runner="v2",
         phase=Phase.WARM_UP,
-        simulated={"SIM_RUNNER": "v2", **TIGHT},
+        simulated=TIGHT,
     ),
 )
-
-
-@pytest.fixture
-def record(request: pytest.FixtureRequest, vllm: Any) -> Any:
-    """Put a log into the corpus, when `--record` is given."""
-
-    def put(name: str, rule: str, log: bytes) -> None:
-        if request.config.getoption("--record"):
-            place = CORPUS / rule / f"{vllm.version}-{name}.log"
-            place.parent.mkdir(exist_ok=True)
-            place.write_bytes(log.replace(sys.base_prefix.encode(), b"/usr").replace(HOSTNAME.encode(), b"gpu01"))
-
-    return put
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -152,7 +136,8 @@ def test_a_failure(fleet: Fleet, case: Case, tmp_path: Path, record: Any) -> Non
         assert real.diagnosis
         assert real.diagnosis.phase == case.phase
     if case.simulated is not None:
-        simulated_code, log = run(fleet, SIMULATED, case, {"SIM_START_S": 0.2, **case.simulated}, tmp_path / "sim.log")
+        pretended = {"SIM_START_S": 0.2, "SIM_RUNNER": case.runner, **case.simulated}
+        simulated_code, log = run(fleet, SIMULATED, case, pretended, tmp_path / "simulated.log")
         assert claims(case, simulated_code, told(log)) == claims(case, code, real)
 
 
@@ -172,11 +157,13 @@ def run(fleet: Fleet, program: tuple[str, ...], case: Case, variables: dict[str,
 def claims(case: Case, code: int, story: Told) -> dict[str, Any]:
     """What the simulator and the real one must have in common."""
     assert story.diagnosis, case.name
+    # The line that begins the warm-up is about kernels that only GPUs have.
+    phases = [phase for phase in story.phases if phase is not Phase.WARM_UP]
     return {
         "exit code": code,
         "rule": story.diagnosis.rule,
         "phase": story.diagnosis.phase,
-        "phases": story.phases,
+        "phases": phases,
         "sentence": story.sentence,
         "copies": story.copies,
         "last line": story.last,
