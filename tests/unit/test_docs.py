@@ -88,7 +88,7 @@ def test_a_page_is_what_the_rules_give(name: str, page: Callable[[], str]) -> No
     if os.environ.get("UPDATE_EXPECTED"):
         path.write_text(text)
 
-    assert path.read_text() == text
+    assert path.read_text() == text, f"UPDATE_EXPECTED=1 writes docs/{name} anew"
 
 
 def test_every_rule_is_on_the_page() -> None:
