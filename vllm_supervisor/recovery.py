@@ -46,7 +46,8 @@ def hindrance(paths: Paths, state: UnitState) -> str:
 
 def replaces_command(drop_in: str) -> bool:
     """Whether a drop-in file sets ExecStart=."""
-    return any(line.lstrip().startswith("ExecStart=") for line in drop_in.splitlines())
+    settings = (line.partition("=") for line in drop_in.splitlines())
+    return any(equals and key.strip() == "ExecStart" for key, equals, _ in settings)
 
 
 def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool, stopped: bool) -> str:

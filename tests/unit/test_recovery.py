@@ -1,0 +1,76 @@
+"""When a remedy keeps its hands off a unit, and what a drop-in takes out of its hands."""
+
+from __future__ import annotations
+
+import pytest
+
+from vllm_supervisor.host.systemd import UnitState
+from vllm_supervisor.recovery import hands_off, replaces_command
+from vllm_supervisor.store import Task, TaskKind
+
+TASK = Task("a", TaskKind.RELAUNCH, "run1", 1)
+
+
+def state(active: str, sub: str, *, invocation: str = "run1", file_state: str = "enabled") -> UnitState:
+    return UnitState(
+        name="vllm-a.service",
+        load_state="loaded",
+        active_state=active,
+        sub_state=sub,
+        result="",
+        invocation=invocation,
+        main_pid=0,
+        restarts=0,
+        unit_file_state=file_state,
+        fragment="",
+        drop_ins=(),
+        needs_reload=False,
+        job=0,
+        control_group="",
+        exec_main_status=0,
+        status_text="",
+        changed_us=0,
+        began_us=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "job", "up_to_date", "stopped", "expected"),
+    [
+        pytest.param(state("activating", "start-post"), "", False, False, "", id="still-dying"),
+        pytest.param(state("activating", "auto-restart"), "", False, False, "", id="waits-to-be-restarted"),
+        pytest.param(state("failed", "failed"), "", False, False, "", id="at-its-start-limit"),
+        pytest.param(state("failed", "failed"), "", False, True, "stopped", id="stopped-while-starting"),
+        pytest.param(state("activating", "start"), "", False, True, "", id="stopped-and-started-at-the-old-value"),
+        pytest.param(state("inactive", "dead"), "", False, False, "stopped", id="stopped-while-waiting"),
+        pytest.param(state("inactive", "dead"), "start", False, False, "queued", id="started-by-hand"),
+        pytest.param(state("deactivating", "stop-sigterm"), "stop", False, False, "stopping", id="being-stopped"),
+        pytest.param(state("active", "running", invocation="run2"), "", True, False, "serving", id="serves"),
+        pytest.param(state("activating", "start", invocation="run2"), "", True, False, "again", id="already-new"),
+        pytest.param(
+            state("activating", "start", invocation="run2"), "", False, False, "", id="again-at-the-old-value"
+        ),
+        pytest.param(state("failed", "failed", file_state="disabled"), "", False, False, "disabled", id="disabled"),
+    ],
+)
+def test_hands_off(unit, job, up_to_date, stopped, expected):
+    """What somebody did by hand stands, and what systemd has done already is not done again."""
+    why = hands_off(unit, job, TASK, up_to_date=up_to_date, stopped=stopped)
+
+    assert expected in why
+    assert bool(why) is bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("drop_in", "expected"),
+    [
+        pytest.param("[Service]\nExecStart=\nExecStart=/bin/true\n", True, id="replaced"),
+        pytest.param("[Service]\n  ExecStart = /bin/true\n", True, id="with-spaces-as-systemd-allows"),
+        pytest.param("[Service]\nExecStartPre=/bin/true\n", False, id="another-key"),
+        pytest.param("[Service]\n#ExecStart=/bin/true\n", False, id="comment"),
+        pytest.param("[Service]\nExecStart\n", False, id="no-setting"),
+    ],
+)
+def test_a_drop_in_that_replaces_the_command(drop_in, expected):
+    """The unit's own --max-num-seqs has no effect then, and no remedy may claim that it has."""
+    assert replaces_command(drop_in) is expected
