@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import tempfile
@@ -26,7 +27,7 @@ def run(argv: Sequence[str], *, timeout_s: float = TIMEOUT_S, ok: Sequence[int] 
         ok: exit codes that are no failure.
 
     Raises:
-        PermissionDeniedError: it says that we may not.
+        PermissionDeniedError: it says that we may not, and we are not root.
         HostError: it is missing, exits with another code, or takes too long; the message holds a command line that can
             be pasted into a shell, and what it printed.
     """
@@ -40,7 +41,9 @@ def run(argv: Sequence[str], *, timeout_s: float = TIMEOUT_S, ok: Sequence[int] 
     if done.returncode in ok:
         return done.stdout.decode("utf-8", "replace")
     said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-    error = PermissionDeniedError if any(text in said for text in _NOT_ALLOWED) else HostError
+    # What root is refused has another reason, and is no matter of becoming root.
+    not_allowed = os.geteuid() != 0 and any(text in said for text in _NOT_ALLOWED)
+    error = PermissionDeniedError if not_allowed else HostError
     raise error(f"cannot finish `{line}`: exit code {done.returncode}: {said or 'it said nothing'}")
 
 

@@ -306,3 +306,15 @@ def test_the_daemon_is_not_told_of_a_new_service(fleet):
 
     fleet.wait_for("a", "ready")
     assert fleet.steps("a") == [(1024, 512)]
+
+
+def test_a_program_that_is_not_executable(fleet):
+    """systemd says "Permission denied" to root; becoming root is no cure."""
+    fleet.configure({"a": SINGLE})
+    fleet.box.run(["chmod", "644", VLLM], check=True)
+
+    done = fleet.run("apply")
+
+    assert done.returncode == 71
+    assert "nothing was written" in done.stderr
+    assert "as root" not in done.stderr
