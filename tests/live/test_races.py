@@ -309,7 +309,7 @@ def test_the_daemon_is_not_told_of_a_new_service(fleet):
 
 
 def test_a_program_that_is_not_executable(fleet):
-    """systemd says "Permission denied" to root; becoming root is no cure."""
+    """It is "Permission denied" to root too; becoming root is no cure."""
     fleet.configure({"a": SINGLE})
     fleet.box.run(["chmod", "644", VLLM], check=True)
 
