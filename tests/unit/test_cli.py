@@ -102,8 +102,8 @@ def test_rules_and_explain(capsys):
 
 def test_an_unknown_command_is_a_usage_error(capsys):
     """Exit code 2, as every command line has it."""
-    assert main(["aply"]) == 2
-    assert "aply" in capsys.readouterr().err
+    assert main(["appli"]) == 2
+    assert "appli" in capsys.readouterr().err
 
 
 def test_an_expected_failure_has_no_traceback(capsys, monkeypatch):
