@@ -120,13 +120,14 @@ LOCK = "/run/vllm-supervisor/lock"
 
 def test_who_holds_the_lock_holds_up_one_remedy_and_nothing_else(fleet):
     """Other services are followed meanwhile; and what became of the unit is looked at again before it is written."""
-    ready = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=2)
-    fleet.configure({"a": SINGLE, "b": {**ready, "gpus": [1], "port": 8001}})
+    ready = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=3)
+    failing = with_environment(SINGLE, SIM_START_S=3)  # long enough to take the lock before it is wanted
+    fleet.configure({"a": failing, "b": {**ready, "gpus": [1], "port": 8001}})
     fleet.start_daemon()
     fleet.supervisor("apply", "--no-wait")
     holder = fleet.box.popen(["flock", "--close", LOCK, "sleep", "60"])
     fleet.box.wait_until(lambda: rows(fleet, "ready", "b"), "b ready in the history", timeout=15)
-    assert fleet.steps("a") == [(1024, 512)]
+    fleet.box.wait_until(lambda: fleet.steps("a") == [(1024, 512)], "a lowered")
     own = "[Service]\nExecStart=/bin/sleep infinity\n"
     fleet.box.write("/etc/systemd/system/vllm-a.service", own)
 
