@@ -83,9 +83,22 @@ class Server:
                 raise AssertionError(f"it does not say {text!r}; ended: {self.process.poll()}\n{end}")
             time.sleep(0.05)
 
-    def end(self, *, timeout: float = START_S) -> int:
-        """Wait for its end; the exit code, negative for a signal."""
-        return self.process.wait(timeout)
+    def end(self) -> int:
+        """Wait for its end, which is due; the exit code, negative for a signal."""
+        return self.process.wait(60)
+
+    def fail(self) -> int:
+        """Wait for the end of a start that fails; the exit code.
+
+        Raises:
+            AssertionError: it serves, or is still there after `START_S` seconds.
+        """
+        deadline = time.monotonic() + START_S
+        while (code := self.process.poll()) is None:
+            assert READY.encode() not in self.log, "it serves"
+            assert time.monotonic() < deadline, "it neither fails nor serves"
+            time.sleep(0.1)
+        return code
 
     def processes(self) -> dict[int, str]:
         """Every process of the service user, by number, and what it calls itself."""

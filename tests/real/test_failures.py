@@ -13,7 +13,7 @@ import pytest
 
 from tests.live.fleet import Fleet
 from tests.real.machine import arguments, environment
-from tests.real.server import PORT, REAL, SIMULATED, START_S, Server, Told, told
+from tests.real.server import PORT, REAL, SIMULATED, Server, Told, told
 from vllm_supervisor.diagnosis import Phase
 
 # A card on which 512 sequences of the simulator's do not fit.
@@ -147,7 +147,7 @@ def run(fleet: Fleet, program: tuple[str, ...], case: Case, variables: dict[str,
     neighbour = fleet.box.popen(occupied) if case.rule == "port-in-use" else None
     try:
         with Server(fleet.box, program, case.model, case.arguments, variables, log) as server:
-            return server.end(timeout=START_S), server.log
+            return server.fail(), server.log
     finally:
         if neighbour:
             neighbour.kill()

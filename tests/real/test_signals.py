@@ -34,7 +34,7 @@ def test_sigterm_to_the_main_process(fleet: Fleet, program: tuple[str, ...], tmp
         assert server.ask() == 200
 
         server.process.send_signal(signal.SIGTERM)
-        assert server.end(timeout=60) == 0
+        assert server.end() == 0
         assert server.processes() == {}
     if program == REAL:
         record("term-loading-then-idle", "none", server.log)
@@ -53,7 +53,7 @@ def test_sigterm_to_all_while_it_loads(fleet: Fleet, program: tuple[str, ...], t
         assert server.process.poll() is None
 
         server.process.send_signal(signal.SIGTERM)
-        assert server.end(timeout=60) == -signal.SIGINT
+        assert server.end() == -signal.SIGINT
     if program == REAL:
         record("term-loading-all", "stopped", server.log)
     diagnosis = told(server.log).diagnosis
@@ -69,7 +69,7 @@ def test_out_of_memory_in_a_request(fleet: Fleet, program: tuple[str, ...], tmp_
         if program == REAL:
             assert server.ask() == 500
 
-        assert server.end(timeout=60) == 0
+        assert server.end() == 0
         assert server.processes() == {}
     if program == REAL:
         record("oom-serve", "oom-serving", server.log)

@@ -158,7 +158,7 @@ def avoid_what_cannot_be_interpreted() -> None:
 
 
 def prepare_all() -> None:
-    """Change vLLM in a process that is about to make a worker."""
+    """Change vLLM in a process that has a worker."""
     worker = importlib.import_module("vllm.v1.worker.cpu_worker").CPUWorker
     take_the_steps_of_a_gpu(worker)
     follow(worker)
@@ -175,13 +175,13 @@ def prepare_all() -> None:
 
 
 def register() -> None:
-    """Wait until vLLM makes a worker; the modules of workers want to be imported in their own order."""
+    """Wait until a worker is there, just made: its modules want to be imported in their own order."""
     base = importlib.import_module("vllm.v1.worker.worker_base").WorkerWrapperBase
-    original = base.init_worker
+    original = base.init_device
 
     @functools.wraps(original)
-    def init_worker(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def init_device(self: Any, *args: Any, **kwargs: Any) -> Any:
         prepare_all()
         return original(self, *args, **kwargs)
 
-    base.init_worker = init_worker
+    base.init_device = init_device
