@@ -35,7 +35,7 @@ def test_sigterm_to_the_main_process(fleet: Fleet, program: tuple[str, ...], tmp
 
         server.process.send_signal(signal.SIGTERM)
         assert server.end() == 0
-        assert server.processes() == {}
+        fleet.box.wait_until(lambda: not server.processes(), "none of its processes left")
     if program == REAL:
         record("term-loading-then-idle", "none", server.log)
     assert told(server.log).diagnosis is None
@@ -70,7 +70,7 @@ def test_out_of_memory_in_a_request(fleet: Fleet, program: tuple[str, ...], tmp_
             assert server.ask() == 500
 
         assert server.end() == 0
-        assert server.processes() == {}
+        fleet.box.wait_until(lambda: not server.processes(), "none of its processes left")
     if program == REAL:
         record("oom-serve", "oom-serving", server.log)
     diagnosis = told(server.log).diagnosis

@@ -70,7 +70,7 @@ def refuse(size: int) -> None:
     )
 
 
-def _card(phase: str) -> Any:
+def _card(phase: str | None) -> Any:
     return Card() if phase == FAULT else nullcontext()
 
 
@@ -80,7 +80,7 @@ def wrap(cls: type, name: str, **phases: str) -> None:
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _card(phases.get(Moment.now, "")):
+        with _card(phases.get(Moment.now)):
             return original(self, *args, **kwargs)
 
     setattr(cls, name, call)
