@@ -19,7 +19,7 @@ HANGS_S = 10.0  # a main process that stays that long after its engine has gone 
 
 def serve(fleet: Fleet, program: tuple[str, ...], log: Path, fault: str = "", **simulated: Any) -> Server:
     """Start one that has nothing to complain about, but for `fault`."""
-    variables = environment(fault) if program == REAL else {"SIM_START_S": 3, **simulated}
+    variables = environment(fault) if program == REAL else {"SIM_START_S": 3, "SIM_RUNNER": "v1", **simulated}
     return Server(fleet.box, program, "/opt/models/tiny", arguments(max_num_seqs=16), variables, log)
 
 
