@@ -48,7 +48,7 @@ def test_sigterm_to_all_while_it_loads(fleet: Fleet, program: tuple[str, ...], t
         server.wait_for("Starting to load model")
         server.signal_all("TERM")
 
-        fleet.box.wait_until(lambda: "VLLM::EngineCore" not in server.processes().values(), "no engine")
+        fleet.box.wait_until(lambda: "VLLM::EngineCore" not in server.processes().values(), "no engine", timeout=60)
         time.sleep(HANGS_S)
         assert server.process.poll() is None
 
