@@ -340,7 +340,8 @@ class Store:
     def history(self, service: str | None = None, *, limit: int = HISTORY_ROWS) -> list[Happening]:
         """The latest rows of one service, or of all, oldest first."""
         rows = self._rows(
-            "SELECT * FROM history WHERE ?1 IS NULL OR service = ?1 ORDER BY id DESC LIMIT ?2", (service, limit)
+            "SELECT * FROM history WHERE :service IS NULL OR service = :service ORDER BY id DESC LIMIT :limit",
+            {"service": service, "limit": limit},
         )
         return [_happening(row) for row in rows][::-1]
 

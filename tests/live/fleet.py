@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-from tests.sandbox import CLONE, Sandbox
+from tests.sandbox import CLONE, PYTHON, SUPERVISOR, Sandbox
 
-SUPERVISOR = str(Path(sys.executable).parent / "vllm-supervisor")
 CONFIG = "/etc/vllm-supervisor/config.yaml"
 VLLM = "/opt/vllm/bin/vllm"
 DAEMON = "vllm-supervisor.service"
 # A Python program as the real one is: it is asked for its flags as the real one is.
-PROGRAM = f"""#!{sys.executable}
+PROGRAM = f"""#!{PYTHON}
 import os, sys
 from vllm_supervisor.simulator.__main__ import main
 sys.exit(main(sys.argv[1:], dict(os.environ)))
@@ -24,13 +21,12 @@ sys.exit(main(sys.argv[1:], dict(os.environ)))
 
 
 class Fleet:
-    """A sandbox with a pretended vLLM in /opt/vllm and the daemon's own unit, shipped as it is but for its path."""
+    """A sandbox with a pretended vLLM in /opt/vllm and the daemon's own unit, byte for byte as it is shipped."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
         box.write(VLLM, PROGRAM, mode=0o755)
-        unit = (CLONE / "units" / DAEMON).read_text()
-        box.write(f"/etc/systemd/system/{DAEMON}", unit.replace("/opt/vllm-supervisor/bin/vllm-supervisor", SUPERVISOR))
+        box.write(f"/etc/systemd/system/{DAEMON}", (CLONE / "units" / DAEMON).read_text())
 
     def start_daemon(self) -> None:
         """Start the daemon; returns once it is ready."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Iterator
 from itertools import product
 
 import pytest
 
-from tests.sandbox import Sandbox, SandboxError
+from tests.sandbox import PYTHON, Sandbox, SandboxError
 from vllm_supervisor.units import environment_assignment, exec_word
 
 # Each means something to systemd's parser, to printf-like specifiers, to a shell, to YAML or to a terminal.
@@ -58,7 +57,7 @@ def run(box: Sandbox, setting: str) -> dict[str, list[str]]:
         "json.dump({'argv': [os.fsencode(a).decode() for a in sys.argv[1:]], "
         "'environ': [f'{k}={v}' for k, v in os.environ.items()]}, open('/run/words.json', 'w'))"
     )
-    box.write(PRINTER, f"#!{sys.executable} -IS\n{program.replace('; ', chr(10), 1)}\n", mode=0o755)
+    box.write(PRINTER, f"#!{PYTHON} -IS\n{program.replace('; ', chr(10), 1)}\n", mode=0o755)
     box.write("/etc/systemd/system/words.service", f"[Service]\nType=oneshot\n{setting}\n")
     box.run(["systemctl", "daemon-reload"], check=True)
     box.run(["systemctl", "start", "words"], check=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from tests.live.fleet import DAEMON, SUPERVISOR, VLLM, Fleet
 from tests.live.test_recovery import SINGLE, with_environment
+from tests.sandbox import PYTHON
 
 SENTENCE = (
     "(EngineCore pid=7) ERROR 11-29 15:26:59 [core.py:1510] RuntimeError: CUDA out of memory occurred when warming up "
@@ -221,8 +220,8 @@ def test_a_cursor_that_was_vacuumed_away(box):
     box.run(["journalctl", "--sync"], check=True)
     say = "logger --tag=here two; logger --tag=here three; journalctl --sync"
 
-    vacuumed = box.run([sys.executable, "-c", script, "journalctl --rotate; journalctl --vacuum-files=1", say])
-    kept = box.run([sys.executable, "-c", script, "logger --tag=here four; journalctl --sync"])
+    vacuumed = box.run([PYTHON, "-c", script, "journalctl --rotate; journalctl --vacuum-files=1", say])
+    kept = box.run([PYTHON, "-c", script, "logger --tag=here four; journalctl --sync"])
 
     assert vacuumed.stdout.split() == ["two", "three"], vacuumed
     assert kept.stdout.split() == ["four"], kept

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import resource
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sandbox import Sandbox
+from tests.sandbox import PYTHON, Sandbox
 from vllm_supervisor.config import Service
 from vllm_supervisor.units import Host, fingerprint, render, run_hash, unit_name
 
 VLLM = "/opt/vllm/bin/vllm"
 SEEN = "/var/lib/vllm/seen.json"
 # In place of vLLM: tells what it finds, then stays, as a server would.
-PROBE = f"""#!{sys.executable} -IS
+PROBE = f"""#!{PYTHON} -IS
 import json, os, resource, signal, sys
 
 def able(act):

@@ -50,6 +50,8 @@ def show(box: Sandbox, *argv: str, lines: int | None = None) -> None:
     print(styled("# " + " ".join(argv).replace(SUPERVISOR, "vllm-supervisor"), "36"), flush=True)
     said = (done := box.run(list(argv))).stdout + done.stderr
     print("\n".join(said.rstrip().splitlines()[:lines]), flush=True)
+    if done.returncode:
+        sys.exit(f"demo: {argv[0]} ended with {done.returncode}")
 
 
 class Journal:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
 
-from tests.sandbox import CLONE, Sandbox
+from tests.sandbox import CLONE, PYTHON, Sandbox
 from vllm_supervisor.diagnosis import CATALOGUE, Catalogue, Rule, Tracker, entry_from_journal, worth_reading
 from vllm_supervisor.follow import DRAIN_LIMIT_S, Follower
 from vllm_supervisor.host.journal import Journal, unit_matches
@@ -89,7 +89,7 @@ source = journal.Reader()
 source.add_match(_SYSTEMD_UNIT={UNIT!r})
 print(sum(1 for _ in source))
 """
-OURS = [sys.executable, "-m", "tests.sandbox.throughput"]
+OURS = [PYTHON, "-m", "tests.sandbox.throughput"]
 
 
 def ours() -> dict[str, object]:
@@ -126,7 +126,7 @@ def fill(box: Sandbox, unit: str, entries: int) -> None:
             f"--unit={unit}",
             *(f"--property={key}" for key in keys),
         ]
-        box.run([*argv, sys.executable, "/srv/writer.py", str(log), str(count)], check=True, timeout=600)
+        box.run([*argv, PYTHON, "/srv/writer.py", str(log), str(count)], check=True, timeout=600)
     box.run(["journalctl", "--sync"], check=True, timeout=600)
 
 
@@ -151,7 +151,7 @@ def contestants(box: Sandbox) -> list[Contestant]:
     found = [
         Contestant("ours", OURS),
         Contestant("journalctl -o cat", ["sh", "-c", cat], 1.0),
-        Contestant("python-systemd's Reader", [sys.executable, "-c", READER], 4.0),
+        Contestant("python-systemd's Reader", [PYTHON, "-c", READER], 4.0),
     ]
     if has_fail2ban():
         box.write(FILTER, f"[Definition]\nfailregex = ^.*{SENTENCE}.*$\n")
