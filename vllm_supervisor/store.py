@@ -230,7 +230,7 @@ class Store:
         except sqlite3.Error as e:
             raise StoreError(f"cannot use the store {self.path}: {e}") from e
 
-    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+    def _rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as e:

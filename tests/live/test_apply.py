@@ -223,7 +223,7 @@ def test_an_unprivileged_user_is_told(fleet):
 
 
 def _path():
-    from tests.live.fleet import SUPERVISOR
+    from tests.sandbox import SUPERVISOR
 
     return SUPERVISOR.rpartition("/")[0] + ":/usr/bin:/bin"
 

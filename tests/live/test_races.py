@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.live.fleet import DAEMON, SUPERVISOR, VLLM, Fleet
+from tests.live.fleet import DAEMON, VLLM, Fleet
 from tests.live.test_recovery import SINGLE, with_environment
-from tests.sandbox import PYTHON
+from tests.sandbox import PYTHON, SUPERVISOR
 
 SENTENCE = (
     "(EngineCore pid=7) ERROR 11-29 15:26:59 [core.py:1510] RuntimeError: CUDA out of memory occurred when warming up "

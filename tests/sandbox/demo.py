@@ -16,8 +16,8 @@ import time
 
 import yaml
 
-from tests.live.fleet import CONFIG, DAEMON, SUPERVISOR, Fleet
-from tests.sandbox import CLONE, Sandbox
+from tests.live.fleet import CONFIG, DAEMON, Fleet
+from tests.sandbox import CLONE, SUPERVISOR, Sandbox
 
 NAME = "minimax-m25"
 # Four cards of 79.25 GiB with 200,064 tokens of vocabulary: 1,024 and 512 sequences do not fit beside what is on them.
