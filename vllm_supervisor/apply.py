@@ -64,7 +64,7 @@ def _carry_out(paths: Paths, plan: Plan) -> None:
     for change in (*written, *started):
         # Not the text of the plan: a remedy that was decided since is in the store, and it gave way to our promise.
         files.write_atomically(paths.units / change.unit, inforce.unit_text(store, change.name, host))
-    systemd.enable([change.unit for change in written])
+    systemd.enable([change.unit for change in started])  # what is disabled by hand is not started, and stays so
     if written or removed or plan.reload:
         systemd.daemon_reload()  # after linking: a unit that nothing refers to is forgotten once it stops
     _tell_daemon()
@@ -132,7 +132,8 @@ def _fulfilled(store: Store, promised: Sequence[Task]) -> None:
 
 def daemon_is_up() -> bool:
     """Whether the daemon that would remedy a failed start is running."""
-    return systemd.show([SUPERVISOR_UNIT])[SUPERVISOR_UNIT].active_state == "active"
+    # "reloading" is what we bring about ourselves by telling it of an apply.
+    return systemd.show([SUPERVISOR_UNIT])[SUPERVISOR_UNIT].active_state in ("active", "reloading")
 
 
 class Outcome(StrEnum):

@@ -70,7 +70,7 @@ class Daemon:
         """Work until SIGTERM or SIGINT, which leave the services running. Returns the exit code."""
         wakeup = self._catch_signals()
         self._notifier.ready()
-        log.say(log.INFO, f"watching {len(self._services)} services")
+        log.say(log.INFO, f"services in force: {', '.join(self._services) or 'none'}")
         while not self._stopping:
             try:
                 if self._reloading:
@@ -141,7 +141,7 @@ class Daemon:
         self._open()
         self._behind = False
         self._notifier.ready()
-        log.say(log.INFO, f"watching {len(self._services)} services")
+        log.say(log.INFO, f"services in force: {', '.join(self._services) or 'none'}")
 
     def _refused(self, error: SupervisorError, wakeup: socket.socket) -> None:
         """Systemd, the journal or the store refused something in the middle of a turn: begin again, a little later.

@@ -113,7 +113,7 @@ def _told(evidence: Evidence, step: Step, diagnosis: Diagnosis) -> str:
     missing = (
         "" if evidence.complete else " (lines of this run are missing from the journal, perhaps the cause among them)"
     )
-    return f"{step.why}. {diagnosis.advice}{missing}"
+    return f"{step.why}. {diagnosis.advice[:1].upper()}{diagnosis.advice[1:]}{missing}"
 
 
 def _happening(item: InForce, evidence: Evidence, step: Step, kind: Kind, why: str, now_us: int) -> Happening:

@@ -42,6 +42,8 @@ class Change:
         notes: sentences the operator should read.
         there: text of the file when it was looked at; None where there was none.
         in_force: whether the daemon goes by the same settings already; not all of them stand in the unit.
+        runs: whether its main process is there now.
+        failed: it is down, nobody stopped it, and it is not started again.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Change:
     notes: tuple[str, ...] = ()
     there: str | None = None
     in_force: bool = True
+    runs: bool = False
+    failed: bool = False
 
     @property
     def changes(self) -> bool:
@@ -88,7 +92,7 @@ class Plan:
 
     @property
     def summary(self) -> str:
-        """One line: `1 to create, 1 to remove, 3 unchanged; 1 to start`."""
+        """One line: `1 to create, 1 to update, 3 unchanged; to start: a; to restart: b`."""
         verbs = [change.verb for change in self.changes]
         words = {
             Verb.CREATE: "to create",
@@ -98,8 +102,15 @@ class Plan:
             Verb.REFUSE: "refused",
         }
         parts = [f"{verbs.count(verb)} {word}" for verb, word in words.items() if verb in verbs]
-        starts = sum(change.start for change in self.changes)
-        return (", ".join(parts) or "no services") + (f"; {starts} to start" if starts else "")
+        if not parts:
+            return "no service can be used as it is written" if self.problems else "no services"
+        starts = {
+            word: [change.name for change in self.changes if change.start and change.runs is runs]
+            for word, runs in (("start", False), ("restart", True))
+        }
+        return "; ".join(
+            [", ".join(parts), *(f"to {word}: {', '.join(names)}" for word, names in starts.items() if names)]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,17 +208,46 @@ def _change(paths: Paths, item: AppliedService, text: str, state: UnitState, kno
         note = f"{path} was not written by us and is left alone: move it away, or rename the service"
         return Change(item.name, item.unit, Verb.REFUSE, notes=(note,), there=there)
     verb = Verb.CREATE if there is None else Verb.KEEP if there == text else Verb.UPDATE
-    if state.main_pid:
-        start = not runs(state.main_pid, text)
-    else:
-        start = there is None or units.run_hash(there) != units.run_hash(text)
-    start = start or item.name in known.promised
-    before = known.in_force.get(item.name)
+    before, cap = known.in_force.get(item.name), known.caps.get(item.name)
     in_force = before is not None and replace(before, applied_us=item.applied_us) == item
-    notes = _notes(state, known.caps.get(item.name), start=start)
+    failed = state.active_state == "failed" or (state.active_state == "inactive" and cap is not None and cap.exhausted)
+    start = (
+        item.name in known.promised or there is None or _starts(state, there, text, failed=failed, again=not in_force)
+    )
+    notes = _notes(state, failed=failed and not start, start=start)
     if verb is Verb.KEEP and not in_force:
         notes = (*notes, "its unit stays as it is; settings that only vllm-supervisor goes by change")
-    return Change(item.name, item.unit, verb, start, _diff(path, there or "", text), notes, there, in_force)
+    return Change(
+        item.name,
+        item.unit,
+        verb,
+        start,
+        _diff(path, there or "", text),
+        notes,
+        there,
+        in_force,
+        runs=bool(state.main_pid),
+        failed=failed and not start,
+    )
+
+
+def _starts(state: UnitState, there: str, text: str, *, failed: bool, again: bool) -> bool:
+    """Whether a unit that was applied before is started, or restarted, by applying it again.
+
+    Args:
+        state: of the unit.
+        there: its text on the disk.
+        text: what it is to be.
+        failed: it is down, and nobody stopped it.
+        again: something about the service changed, if only settings that the unit does not show.
+    """
+    if state.main_pid:
+        return not runs(state.main_pid, text)
+    if state.active_state == "inactive" and not failed:
+        return False  # somebody stopped it
+    if not state.wanted_by_operator:
+        return False
+    return units.run_hash(there) != units.run_hash(text) or (failed and again)
 
 
 def _after_check(change: Change, checked: arguments.Checked) -> Change:
@@ -219,18 +259,19 @@ def _after_check(change: Change, checked: arguments.Checked) -> Change:
     return change
 
 
-def _notes(state: UnitState, cap: LearnedCap | None, *, start: bool) -> tuple[str, ...]:
+def _notes(state: UnitState, *, failed: bool, start: bool) -> tuple[str, ...]:
     notes = [
         f"{drop_in} replaces ExecStart=: that command runs, and no remedy can reach it"
         for drop_in in state.drop_ins
         if replaces_command(files.read_text(Path(drop_in)) or "")
     ]
-    if cap and cap.exhausted and not start:
-        notes.append("it was given up and is left down: `vllm-supervisor explain` tells why and what to do")
+    if failed:
+        again = f"`systemctl reset-failed {state.name} && systemctl start {state.name}`"
+        notes.append(f"it failed before, and nothing changed: `vllm-supervisor explain` tells why; {again} tries again")
+    elif not state.wanted_by_operator and state.load_state == "loaded" and not start:
+        notes.append(f"it is disabled and stays so: `systemctl enable --now {state.name}` starts it")
     elif state.active_state == "inactive" and not start:
-        notes.append(f"it is stopped, and nothing changed: `systemctl start {state.name}` starts it")
-    elif state.active_state == "failed" and not start:
-        notes.append(f"it failed, and nothing changed: `vllm-supervisor explain` tells why ({state.result})")
+        notes.append(f"it is stopped and stays so: `systemctl start {state.name}` starts it")
     return tuple(notes)
 
 

@@ -39,7 +39,7 @@ def test_plan_shows_and_touches_nothing(fleet):
     assert done.returncode == 3
     assert f"+++ {UNIT}" in done.stdout
     assert "+ExecStart=/opt/vllm/bin/vllm serve org/small" in done.stdout
-    assert done.stdout.rstrip().endswith("1 to create; 1 to start")
+    assert done.stdout.rstrip().endswith("1 to create; to start: a")
     assert not any(exists(fleet, path) for path in (UNIT, "/var/lib/vllm-supervisor"))
 
 
@@ -55,7 +55,7 @@ def test_only_what_changed_is_restarted(fleet):
 
     after = invocations(fleet, "a", "b", "c")
     assert [x == y for x, y in zip(before, after, strict=True)] == [True, False, True]
-    assert "2 to update, 1 unchanged; 1 to start" in said
+    assert "2 to update, 1 unchanged; to restart: b" in said
     assert fleet.show("c", "TimeoutStartUSec") == "30min"
 
 
@@ -190,6 +190,45 @@ def test_what_was_stopped_by_hand_stays_stopped(fleet):
 
     assert fleet.show("a", "ActiveState") == "inactive"
     assert "systemctl start vllm-a.service" in done.stderr
+
+
+@pytest.mark.parametrize("by_hand", [["stop"], ["disable", "--now"]], ids=["stopped", "disabled"])
+def test_the_operators_hand_outlasts_a_change(fleet, by_hand):
+    """The unit is written, for whoever starts it next; it is neither enabled nor started."""
+    fleet.configure({"a": ROOMY})
+    fleet.supervisor("apply")
+    fleet.box.run(["systemctl", *by_hand, "vllm-a"], check=True)
+    enabled = fleet.show("a", "UnitFileState")
+
+    fleet.configure({"a": {**ROOMY, "arguments": {"max-model-len": 4096}}})
+    done = fleet.run("apply")
+
+    assert done.returncode == 0
+    assert "4096" in fleet.unit("a")
+    assert (fleet.show("a", "ActiveState"), fleet.show("a", "UnitFileState")) == ("inactive", enabled)
+    assert "vllm-a.service` starts it" in done.stderr
+
+
+def test_a_service_that_failed_is_not_called_served(fleet):
+    """Applied again with nothing changed it is left alone, with the command that tries again and exit code 4.
+
+    Once only what the daemon goes by is changed, such as its floor, applying tries it again.
+    """
+    fleet.configure({"a": {**ROOMY, "environment": {**ROOMY["environment"], "SIM_FAULT": "bad-path"}}})
+    fleet.box.write(f"{UNIT}.d/quick.conf", "[Service]\nRestart=no\n")
+    assert fleet.run("apply").returncode == 4
+    before = invocations(fleet, "a")
+
+    again = fleet.run("apply")
+
+    assert again.returncode == 4
+    assert "systemctl reset-failed vllm-a.service && systemctl start vllm-a.service" in again.stderr
+    assert invocations(fleet, "a") == before
+
+    fault = {**ROOMY["environment"], "SIM_FAULT": "bad-path"}
+    fleet.configure({"a": {**ROOMY, "environment": fault, "remediation": {"floor": 4}}})
+    assert "to start: a" in fleet.run("apply").stdout
+    assert invocations(fleet, "a") != before
 
 
 def test_services_on_one_gpu_start_one_after_the_other(fleet):

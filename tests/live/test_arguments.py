@@ -52,7 +52,7 @@ def test_a_misspelt_flag_stops_nothing_that_runs(fleet):
     assert "did you mean `max-model-len`?" in done.stderr
     assert (fleet.unit("a"), fleet.show("a", "InvocationID")) == before
     assert "4096" in fleet.unit("b")
-    assert "1 to update, 1 refused; 1 to start" in done.stdout
+    assert "1 to update, 1 refused; to restart: b" in done.stdout
 
 
 def test_a_service_that_was_never_applied_is_not_written(fleet):

@@ -29,8 +29,8 @@ QUIET_S = 10.0
 def command(config: Path, no_wait: bool) -> int:
     """Write the units, start or restart what changed, and wait until it serves.
 
-    A second run changes nothing and restarts nothing. Exit code 4: a service did not come up; 78: the configuration has
-    problems (the services of the files concerned were left as they are).
+    A second run changes nothing and restarts nothing. Exit code 4: a service did not come up, now or before; 78: the
+    configuration has problems (the services of the files concerned were left as they are).
     """
     from vllm_supervisor.apply import apply, daemon_is_up
     from vllm_supervisor.host import clock
@@ -52,9 +52,16 @@ def command(config: Path, no_wait: bool) -> int:
         )
     if not no_wait:
         _wait(paths, planned, since_us)
+    _failed_before(planned)
     _refusals(planned)
     report_problems(planned)
     return 0
+
+
+def _failed_before(planned: Plan) -> None:
+    failed = [change.name for change in planned.changes if change.failed]
+    if failed:
+        raise NotServedError(f"cannot call everything served: {', '.join(failed)} failed before, and nothing changed")
 
 
 def _refusals(planned: Plan) -> None:

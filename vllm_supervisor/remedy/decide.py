@@ -70,7 +70,7 @@ def _failed(state: State, event: Failed) -> Step:
             to = _next(state, flag, event)
             if to is not None:
                 return _relaunch(state, event, flag, to, f"{event.rule}: trying {_words(flag, to)}")
-    return Step(state, Report(), f"{event.rule}: not a failure that may be answered by changing the unit")
+    return Step(state, Report(), f"{event.rule}: nothing is changed for this")
 
 
 def _next(state: State, flag: Flag, event: Failed) -> float | None:

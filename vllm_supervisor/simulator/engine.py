@@ -76,12 +76,14 @@ class Engine:
     def _size_kv_cache(self) -> None:
         service, layout = self._start.service, self._start.layout
         fault, tokens = self._start.settings.fault, layout.kv_tokens
+        release = version(self._start.settings.vllm_version)
+        newest = release >= (0, 32)  # seen in 0.32.0 and not in 0.21.0; the releases between were not looked at
         if layout.kv_cache <= 0 or fault == "kv-none":
-            raise failures.no_kv_cache()
+            raise failures.no_kv_cache(newest=newest)
         if tokens < service.max_model_len or fault == "context-too-long":
             fits = min(tokens, service.max_model_len // 2)
-            owner = "model's" if version(self._start.settings.vllm_version) >= (0, 22, 1) else "models's"
-            raise failures.context_too_long(layout, service.max_model_len, fits, possessive=owner)
+            owner = "model's" if release >= (0, 22, 1) else "models's"
+            raise failures.context_too_long(layout, service.max_model_len, fits, possessive=owner, newest=newest)
         self._log.write(
             "kv-cache",
             kv_cache_tokens=tokens,

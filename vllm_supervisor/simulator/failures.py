@@ -105,25 +105,32 @@ def memory_profiling(layout: memory.Layout) -> VllmError:
     )
 
 
-def no_kv_cache() -> VllmError:
-    """Weights and activations take the whole budget."""
+def no_kv_cache(*, newest: bool) -> VllmError:
+    """Weights and activations take the whole budget; newer releases explain the flag."""
+    aside = " (this flag also controls CPU memory reservation on the CPU backend, despite its name)" if newest else ""
     return VllmError(
         ("core-check",),
         "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when "
-        "initializing the engine. See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more "
+        f"initializing the engine{aside}. See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more "
         "details.",
     )
 
 
-def context_too_long(layout: memory.Layout, max_model_len: int, tokens: int, *, possessive: str) -> VllmError:
-    """The KV cache holds `tokens`, fewer than one request of full length needs; older releases write "models's"."""
+def context_too_long(
+    layout: memory.Layout, max_model_len: int, tokens: int, *, possessive: str, newest: bool
+) -> VllmError:
+    """The KV cache holds `tokens`, fewer than one request of full length needs.
+
+    Older releases write "models's", newer ones explain the flag.
+    """
+    aside = " (which also controls CPU memory on the CPU backend)" if newest else ""
     per_token = layout.card.kv_per_token / memory.GIB
     return VllmError(
         ("core-check",),
         f"ValueError: To serve at least one request with the {possessive} max seq len ({max_model_len}), "
         f"({max_model_len * per_token:.2f} GiB KV cache is needed, which is larger than the available KV cache memory "
         f"({tokens * per_token:.2f} GiB). Based on the available memory, the estimated maximum model length is "
-        f"{tokens}. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the "
+        f"{tokens}. Try increasing `gpu_memory_utilization`{aside} or decreasing `max_model_len` when initializing the "
         "engine. See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details.",
     )
 

@@ -90,7 +90,8 @@ class Rank:
 
         A call of its own, since the ranks arrive there together: on real cards collectives keep them in step.
         """
-        self._write_first("jit-warmup", seconds=self._start.seconds("warm-up"))
+        if not self._start.service.enforce_eager:  # which turns it off
+            self._write_first("jit-warmup", seconds=self._start.seconds("warm-up"))
         if not self._warms_up_first:
             self._capture()
             self._write_first("free-memory")
