@@ -52,7 +52,7 @@ def command(config: Path, no_wait: bool) -> int:
         )
     if not no_wait:
         _wait(paths, planned, since_us)
-    _failed_before(planned)
+        _failed_before(planned)
     _refusals(planned)
     report_problems(planned)
     return 0
