@@ -24,7 +24,8 @@ class Case:
         fingerprint: stamped on its lines; "" before the first.
         served: systemd said "started", which for our units means that the readiness gate has passed.
         due_s: monotonic time from which on it may be judged; None while there is nothing to judge.
-        ended_s: when it ended; None while it runs.
+        ended_s: when it ended; None while it runs, and for one that was certain before.
+        certain: a line told the cause for certain, so that nothing is gained by waiting for more.
         answered: rule of the diagnosis that was answered last. A run that ended for no reason we knew is judged again
             if the reason turns up later.
     """
@@ -36,6 +37,7 @@ class Case:
     served: bool = False
     due_s: float | None = None
     ended_s: float | None = None
+    certain: bool = False
     answered: str = ""
 
 
@@ -81,13 +83,13 @@ class Follower:
         if case is None or (entry.invocation and case.invocation != entry.invocation):
             case = self._cases[entry.unit] = Case(entry.unit, entry.invocation, tracker)
         case.fingerprint = entry.fingerprint or case.fingerprint
-        if tracker.ended:
-            case.ended_s = now_s if case.ended_s is None else case.ended_s
-            case.due_s = min(now_s + DRAIN_S, case.ended_s + DRAIN_LIMIT_S)
-        elif finding is not None or entry.lifecycle is not None:
+        if not tracker.ended and (finding is not None or entry.lifecycle is not None):
             diagnosis = tracker.diagnosis()
             if diagnosis is not None and diagnosis.certain:
-                case.due_s = now_s
+                case.due_s, case.certain = now_s, True
+        elif tracker.ended and not case.certain:
+            case.ended_s = now_s if case.ended_s is None else case.ended_s
+            case.due_s = min(now_s + DRAIN_S, case.ended_s + DRAIN_LIMIT_S)
         if entry.lifecycle is not None and entry.lifecycle.kind is LifecycleKind.STARTED and not case.served:
             case.served = True
             return case
