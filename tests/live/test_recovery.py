@@ -277,3 +277,23 @@ def test_lines_that_journald_dropped_are_missed(fleet):
     row = fleet.box.wait_until(lambda: [r for r in fleet.history("a") if r["kind"] == "reported"], "a report")[0]
 
     assert "lines of this run are missing" in row["why"]
+
+
+def test_a_chain_of_failures_is_classified_afresh_each_time(fleet):
+    """At 512 the sampler fits and the KV cache does not: nothing more is lowered, and both stand in the history."""
+    fault = "/var/lib/vllm/fault"
+    fleet.box.write(fault, "", mode=0o644)
+    fleet.configure({"a": with_environment(SINGLE, SIM_FAULT=f"@{fault}", SIM_START_S=2)})
+    fleet.start_daemon()
+    fleet.supervisor("apply", "--no-wait")
+    fleet.box.wait_until(lambda: "oading" in fleet.status()["a"]["phase"], "the first start under way")
+    fleet.box.write(fault, "kv-none", mode=0o644)  # for the next start
+
+    fleet.box.wait_until(lambda: [r for r in fleet.history("a") if r["kind"] == "reported"], "a report", timeout=20)
+
+    told = [(row["kind"], row["rule"]) for row in fleet.history("a") if row["rule"]]
+    assert told[:2] == [("lowered", "sampler-oom"), ("reported", "no-kv-cache")]
+    assert fleet.steps("a") == [(1024, 512)]
+    assert "--max-num-seqs 512" in fleet.unit("a")
+    story = fleet.supervisor("explain", "a")
+    assert story.index("sampler-oom") < story.index("no-kv-cache")
