@@ -60,10 +60,10 @@ def _carry_out(paths: Paths, plan: Plan) -> None:
     store = Store(paths.store)
     promised = _promise(store, plan)
     _remove(paths, removed)
-    host = inforce.this_host()
-    for change in (*written, *started):
-        # Not the text of the plan: a remedy that was decided since is in the store, and it gave way to our promise.
-        files.write_atomically(paths.units / change.unit, inforce.unit_text(store, change.name, host))
+    # Not the texts of the plan: a remedy that was decided since is in the store, and it gave way to our promise.
+    texts = inforce.unit_texts(store, {change.name for change in (*written, *started)}, inforce.this_host())
+    for unit, text in texts.items():
+        files.write_atomically(paths.units / unit, text)
     systemd.enable([change.unit for change in started])  # what is disabled by hand is not started, and stays so
     if written or removed or plan.reload:
         systemd.daemon_reload()  # after linking: a unit that nothing refers to is forgotten once it stops
@@ -172,7 +172,8 @@ class Watch:
     """
 
     def __init__(self, paths: Paths, names: dict[str, str], since_us: int) -> None:
-        self._paths, self._names, self._since_us = paths, names, since_us
+        self._names, self._since_us = names, since_us
+        self._store = Store(paths.store, read_only=True)
         self._began_s = clock.monotonic_s()
         self._down_since_s: dict[str, float] = {}
         self._eyes = Eyes(names, since_us)
@@ -186,7 +187,8 @@ class Watch:
     def _progress(self, state: UnitState) -> Progress:
         tracker = self._eyes.tracker(state)
         name, seconds = self._names[state.name], clock.monotonic_s() - self._began_s
-        changed = [row for row in self._history(name) if row.to is not None]
+        rows = [row for row in self._store.history(name, limit=50) if row.time_us >= self._since_us]
+        changed = [row for row in rows if row.to is not None]
         value = f"{changed[-1].flag} {changed[-1].to:g}" if changed else ""
         if state.ready:
             return Progress(name, seconds, "ready", value, Outcome.READY)
@@ -194,23 +196,17 @@ class Watch:
             since_s = self._down_since_s.setdefault(state.name, clock.monotonic_s())
             if clock.monotonic_s() - since_s > SETTLE_S:
                 outcome = Outcome.FAILED if state.active_state == "failed" else Outcome.DOWN
-                return Progress(name, seconds, self._reason(name, state), value, outcome)
+                return Progress(name, seconds, self._reason(rows, state), value, outcome)
         else:
             self._down_since_s.pop(state.name, None)
         doing = "waiting to be started again" if state.waits_for_restart else tracker.progress
         return Progress(name, seconds, doing, value)
 
-    def _reason(self, name: str, state: UnitState) -> str:
-        told = [row.why for row in self._history(name) if row.kind in (Kind.GAVE_UP, Kind.REPORTED, Kind.WAITING)]
+    def _reason(self, rows: Sequence[Happening], state: UnitState) -> str:
+        told = [row.why for row in rows if row.kind in (Kind.GAVE_UP, Kind.REPORTED, Kind.WAITING)]
         diagnosis = self._eyes.tracker(state).diagnosis()
         if told:
             return told[-1]
         if diagnosis is not None:
             return f"{diagnosis.rule}: {diagnosis.finding.quote}"
         return f"{state.active_state} (Result={state.result})"
-
-    def _history(self, name: str) -> list[Happening]:
-        store = Store(self._paths.store, read_only=True)
-        rows = [row for row in store.history(name, limit=50) if row.time_us >= self._since_us]
-        store.close()
-        return rows

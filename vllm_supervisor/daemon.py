@@ -69,8 +69,7 @@ class Daemon:
     def run(self) -> int:
         """Work until SIGTERM or SIGINT, which leave the services running. Returns the exit code."""
         wakeup = self._catch_signals()
-        self._notifier.ready()
-        log.say(log.INFO, f"services in force: {', '.join(self._services) or 'none'}")
+        self._ready()
         while not self._stopping:
             try:
                 if self._reloading:
@@ -140,6 +139,9 @@ class Daemon:
         self._journal.close()
         self._open()
         self._behind = False
+        self._ready()
+
+    def _ready(self) -> None:
         self._notifier.ready()
         log.say(log.INFO, f"services in force: {', '.join(self._services) or 'none'}")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,13 +96,17 @@ def unit_cap(known: LearnedCap | None) -> units.Cap | None:
     return units.Cap(known.value, known.reason, others) if others or known.value is not None else None
 
 
-def unit_text(store: Store, name: str, host: units.Host) -> str:
-    """Render the unit of a service in force."""
+def unit_texts(store: Store, names: Iterable[str], host: units.Host) -> dict[str, str]:
+    """Render the units of some services in force: unit -> text, in the order of the names."""
     everything = services(store)
-    item = everything[name]
-    after = units.ordering({key: value.service for key, value in everything.items()})[name]
-    cap = unit_cap(store.cap(name, item.applied.fingerprint))
-    return units.render(item.service, cap, host, fingerprint=item.applied.fingerprint, after=after)
+    after = units.ordering({name: item.service for name, item in everything.items()})
+    texts = {}
+    for name in sorted(names):
+        item = everything[name]
+        fingerprint = item.applied.fingerprint
+        cap = unit_cap(store.cap(name, fingerprint))
+        texts[item.unit] = units.render(item.service, cap, host, fingerprint=fingerprint, after=after[name])
+    return texts
 
 
 def this_host() -> units.Host:

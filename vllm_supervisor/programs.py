@@ -18,13 +18,12 @@ TIMEOUT_S = 60.0
 _NOT_ALLOWED = ("Access denied", "Interactive authentication required", "Permission denied", "Operation not permitted")
 
 
-def run(argv: Sequence[str], *, timeout_s: float = TIMEOUT_S, ok: Sequence[int] = (0,)) -> str:
+def run(argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> str:
     """Run a program and return its standard output.
 
     Args:
         argv: program and arguments.
         timeout_s: seconds until it is killed.
-        ok: exit codes that are no failure.
 
     Raises:
         PermissionDeniedError: it says that we may not, and we are not root.
@@ -38,7 +37,7 @@ def run(argv: Sequence[str], *, timeout_s: float = TIMEOUT_S, ok: Sequence[int] 
         raise HostError(f"cannot run `{line}`: {argv[0]} is not on PATH") from e
     except subprocess.TimeoutExpired as e:
         raise HostError(f"cannot finish `{line}`: no answer within {timeout_s:g} s") from e
-    if done.returncode in ok:
+    if done.returncode == 0:
         return done.stdout.decode("utf-8", "replace")
     said = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
     # What root is refused has another reason, and is no matter of becoming root.

@@ -99,13 +99,14 @@ class Recovery:
         unit = self._item.unit
         if why := (yield from self._until_written()):
             return self._end(Kind.LEFT_ALONE, why)
-        if why := self._look():
+        why, state = self._look()
+        if why:
             return self._end(Kind.LEFT_ALONE, why)
-        group = systemd.show([unit])[unit].control_group
         systemd.kill(unit)
-        yield from self._until_empty(group)
+        yield from self._until_empty(state.control_group)
         yield from self._until_memory_is_back()
-        if why := self._look():
+        why, _ = self._look()
+        if why:
             return self._end(Kind.LEFT_ALONE, why)
         systemd.reset_failed(unit)
         if self.task.kind is TaskKind.STOP:
@@ -131,7 +132,8 @@ class Recovery:
         unit = self._item.unit
         if why := self._overtaken() or hindrance(self._paths, systemd.show([unit])[unit]):
             return why
-        files.write_atomically(self._paths.units / unit, inforce.unit_text(self._store, self.task.service, self._host))
+        text = inforce.unit_texts(self._store, [self.task.service], self._host)[unit]
+        files.write_atomically(self._paths.units / unit, text)
         # Asked of systemd, not of the write: we may have been killed between the two.
         if systemd.show([unit])[unit].needs_reload:
             systemd.daemon_reload()
@@ -141,14 +143,15 @@ class Recovery:
         overtaken = self._store.tasks().get(self.task.service) != self.task
         return "`vllm-supervisor apply` or `forget` came in between" if overtaken else ""
 
-    def _look(self) -> str:
-        if why := self._overtaken():
-            return why
+    def _look(self) -> tuple[str, UnitState]:
+        """Why the unit must not be touched now, "" when nothing speaks against it; and how it is."""
         unit = self._item.unit
         state, job = systemd.show([unit])[unit], systemd.jobs().get(unit, "")
+        if why := self._overtaken():
+            return why, state
         text = files.read_text(self._paths.units / unit) or ""
         stopped = journal.was_stopped(self.task.invocation)
-        return hands_off(state, job, self.task, up_to_date=runs(state.main_pid, text), stopped=stopped)
+        return hands_off(state, job, self.task, up_to_date=runs(state.main_pid, text), stopped=stopped), state
 
     def _until_empty(self, group: str) -> Iterator[str]:
         deadline_s = clock.monotonic_s() + EMPTY_TIMEOUT_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.states import unit_state
 from vllm_supervisor.daemon import SETTLED_S, settled, small_default
 from vllm_supervisor.host.systemd import UnitState
 
@@ -11,27 +12,7 @@ NOW_US = 10_000_000_000
 
 
 def state(active: str, sub: str, restarts: int, age_s: float) -> UnitState:
-    changed_us = int(NOW_US - age_s * 1e6)
-    return UnitState(
-        name="vllm-a.service",
-        load_state="loaded",
-        active_state=active,
-        sub_state=sub,
-        result="success",
-        invocation="run1",
-        main_pid=1,
-        restarts=restarts,
-        unit_file_state="enabled",
-        fragment="",
-        drop_ins=(),
-        needs_reload=False,
-        job=0,
-        control_group="",
-        exec_main_status=0,
-        status_text="",
-        changed_us=changed_us,
-        began_us=changed_us,
-    )
+    return unit_state(active, sub, main_pid=1, restarts=restarts, changed_us=int(NOW_US - age_s * 1e6))
 
 
 @pytest.mark.parametrize(

@@ -4,34 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from vllm_supervisor.host.systemd import UnitState
+from tests.unit.states import unit_state as state
 from vllm_supervisor.recovery import hands_off, replaces_command
 from vllm_supervisor.store import Task, TaskKind
 
 TASK = Task("a", TaskKind.RELAUNCH, "run1", 1)
-
-
-def state(active: str, sub: str, *, invocation: str = "run1", file_state: str = "enabled") -> UnitState:
-    return UnitState(
-        name="vllm-a.service",
-        load_state="loaded",
-        active_state=active,
-        sub_state=sub,
-        result="",
-        invocation=invocation,
-        main_pid=0,
-        restarts=0,
-        unit_file_state=file_state,
-        fragment="",
-        drop_ins=(),
-        needs_reload=False,
-        job=0,
-        control_group="",
-        exec_main_status=0,
-        status_text="",
-        changed_us=0,
-        began_us=0,
-    )
 
 
 @pytest.mark.parametrize(

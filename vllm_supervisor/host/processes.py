@@ -57,14 +57,6 @@ def _listens(process: psutil.Process, port: int) -> bool:
     return any(socket.status == psutil.CONN_LISTEN and socket.laddr.port == port for socket in sockets)
 
 
-def command_line(pid: int) -> list[str]:
-    """The argument list of a process; [] when it is gone or may not be read."""
-    try:
-        return psutil.Process(pid).cmdline()
-    except psutil.Error:
-        return []
-
-
 def describe(pid: int) -> str:
     """A process for people: `VLLM::EngineCore (PID 4207, user vllm)`."""
     try:

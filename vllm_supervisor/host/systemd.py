@@ -16,8 +16,8 @@ RELOAD_TIMEOUT_S = 90.0
 """`daemon-reload` runs every generator; on a host with many mounts that is seconds, and here it is 0.2 s."""
 
 _PROPERTIES = (
-    "LoadState,ActiveState,SubState,Result,InvocationID,MainPID,NRestarts,UnitFileState,FragmentPath,DropInPaths,"
-    "NeedDaemonReload,Job,ControlGroup,ExecMainStatus,StatusText,StateChangeTimestampMonotonic,"
+    "LoadState,ActiveState,SubState,Result,InvocationID,MainPID,NRestarts,UnitFileState,DropInPaths,"
+    "NeedDaemonReload,Job,ControlGroup,StateChangeTimestampMonotonic,"
     "InactiveExitTimestampMonotonic"
 )
 
@@ -29,7 +29,6 @@ class UnitState:
     Attributes:
         job: number of the job that is queued or running for the unit, 0 for none.
         main_pid: 0 for none.
-        status_text: what the unit, or somebody for it, last said with STATUS=.
         changed_us: when its state last changed, microseconds since the epoch, 0 if never.
         began_us: when it last left the inactive state, likewise.
     """
@@ -43,13 +42,10 @@ class UnitState:
     main_pid: int
     restarts: int
     unit_file_state: str
-    fragment: str
     drop_ins: tuple[str, ...]
     needs_reload: bool
     job: int
     control_group: str
-    exec_main_status: int
-    status_text: str
     changed_us: int
     began_us: int
 
@@ -100,13 +96,10 @@ def _state(unit: str, block: str) -> UnitState:
         main_pid=int(got.get("MainPID") or 0),
         restarts=int(got.get("NRestarts") or 0),
         unit_file_state=got.get("UnitFileState", ""),
-        fragment=got.get("FragmentPath", ""),
         drop_ins=tuple(got.get("DropInPaths", "").split()),
         needs_reload=got.get("NeedDaemonReload") == "yes",
         job=int(got.get("Job") or 0),
         control_group=got.get("ControlGroup", ""),
-        exec_main_status=int(got.get("ExecMainStatus") or 0),
-        status_text=got.get("StatusText", ""),
         changed_us=_realtime_us(got.get("StateChangeTimestampMonotonic", "")),
         began_us=_realtime_us(got.get("InactiveExitTimestampMonotonic", "")),
     )
@@ -174,16 +167,6 @@ def disable(units: Sequence[str]) -> None:
         except HostError as e:
             if "does not exist" not in str(e):
                 raise
-
-
-def start(units: Sequence[str]) -> None:
-    """Queue start jobs; returns before they are done.
-
-    Raises:
-        HostError: systemd did not take them.
-    """
-    if units:
-        programs.run(["systemctl", "start", "--no-block", "--", *units])
 
 
 def restart(units: Sequence[str]) -> None:
