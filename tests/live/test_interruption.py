@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 from tests.live.fleet import DAEMON, Fleet
 from tests.live.test_recovery import SINGLE, with_environment
+from tests.sandbox import SUPERVISOR
 
 # What changes anything outside the process: a commit or a file reaching the disk, a rename, a program being run.
 EFFECTS = "fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,vfork,clone,clone3"
@@ -62,3 +64,19 @@ def _kill_at(fleet: Fleet, number: int) -> bool:
     finally:
         tracer.terminate()
         tracer.wait(10)
+
+
+def test_a_remedy_is_committed_before_the_unit_is_touched(box):
+    """When the daemon asks for the kill, the store holds the cap, the attempt and the row of history already."""
+    fleet = Fleet(box)
+    seen = "/run/vllm-supervisor/at-the-kill"
+    look = f'case "$1" in kill) [ -e {seen} ] || /usr/bin/env {SUPERVISOR} status --json >{seen};; esac'
+    box.write("/usr/local/sbin/systemctl", f'#!/bin/sh\n{look}\nexec /usr/bin/systemctl "$@"\n', mode=0o755)
+    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4)})
+    fleet.supervisor("apply", "--no-wait")
+    fleet.start_daemon()
+
+    fleet.wait_for("a", "ready")
+
+    told = json.loads(box.read(seen))["services"][0]
+    assert (told["effective"], told["attempts"], told["last"]["kind"]) == (512, 1, "lowered")
