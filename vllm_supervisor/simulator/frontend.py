@@ -123,10 +123,10 @@ class Frontend:
         while time.monotonic() < deadline:
             for key, _ in self._events.select(deadline - time.monotonic()):
                 if key.fd == self._signals.descriptor:
-                    self._signals.take()
-                    if swallowed:
-                        self._die_interrupted()
-                    swallowed = True
+                    if self._signals.take():
+                        if swallowed:
+                            self._die_interrupted()
+                        swallowed = True
                     continue
                 messages = os.read(report, 1 << 16).decode()
                 if "workers" in messages:
@@ -135,6 +135,8 @@ class Frontend:
                     return True
                 if not messages:
                     self._events.unregister(report)
+                    # The signal that ended the engine may be here already, and be seen only in the next look.
+                    swallowed = self._signals.take() or swallowed
                     if not swallowed:
                         self._report_failed_start()
                         return False
