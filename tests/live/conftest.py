@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, NoReturn, Protocol
 
 import pytest
 
+from tests import faults
 from tests.sandbox import Sandbox, SandboxError, obstacle
 
 
@@ -49,3 +50,9 @@ def boot() -> Iterator[Boot]:
 def box(boot: Boot) -> Sandbox:
     """Boot a fresh sandbox, 0.3 s."""
     return boot()
+
+
+@pytest.fixture
+def seen(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Hold a row of the page of faults; see `tests/faults.py`."""
+    return faults.recorder(request)

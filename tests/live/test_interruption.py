@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
+from tests.faults import fault
 from tests.live.fleet import DAEMON, Fleet
 from tests.live.test_recovery import SINGLE, with_environment
 from tests.sandbox import SUPERVISOR
@@ -66,11 +67,16 @@ def _kill_at(fleet: Fleet, number: int) -> bool:
         tracer.wait(10)
 
 
-def test_a_remedy_is_committed_before_the_unit_is_touched(box):
+@fault(
+    "power fails while the unit is about to be killed",
+    made="`systemctl` is replaced by a program that looks into the store first",
+    promised="cap, attempt and history are committed before the unit is touched",
+)
+def test_a_remedy_is_committed_before_the_unit_is_touched(box, seen):
     """When the daemon asks for the kill, the store holds the cap, the attempt and the row of history already."""
     fleet = Fleet(box)
-    seen = "/run/vllm-supervisor/at-the-kill"
-    look = f'case "$1" in kill) [ -e {seen} ] || /usr/bin/env {SUPERVISOR} status --json >{seen};; esac'
+    looked = "/run/vllm-supervisor/at-the-kill"
+    look = f'case "$1" in kill) [ -e {looked} ] || /usr/bin/env {SUPERVISOR} status --json >{looked};; esac'
     box.write("/usr/local/sbin/systemctl", f'#!/bin/sh\n{look}\nexec /usr/bin/systemctl "$@"\n', mode=0o755)
     fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4)})
     fleet.supervisor("apply", "--no-wait")
@@ -78,5 +84,6 @@ def test_a_remedy_is_committed_before_the_unit_is_touched(box):
 
     fleet.wait_for("a", "ready")
 
-    told = json.loads(box.read(seen))["services"][0]
+    told = json.loads(box.read(looked))["services"][0]
     assert (told["effective"], told["attempts"], told["last"]["kind"]) == (512, 1, "lowered")
+    seen(f"at the kill the store holds {told['effective']}, attempt {told['attempts']}, and the row in the history")
