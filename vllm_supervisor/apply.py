@@ -67,7 +67,7 @@ def _carry_out(paths: Paths, plan: Plan) -> None:
     systemd.enable([change.unit for change in started])  # what is disabled by hand is not started, and stays so
     if written or removed or plan.reload:
         systemd.daemon_reload()  # after linking: a unit that nothing refers to is forgotten once it stops
-    _tell_daemon()
+    tell_daemon()
     _start([change.unit for change in started])
     _fulfilled(store, promised)
     store.close()
@@ -118,7 +118,8 @@ def _kill_what_is_loading(names: Sequence[str]) -> None:
             systemd.kill(state.name)
 
 
-def _tell_daemon() -> None:
+def tell_daemon() -> None:
+    """Have the daemon, if it runs, read again what is in force."""
     if daemon_is_up():
         with suppress(HostError):  # it has just ended, and will read everything when it comes back
             systemd.hang_up(SUPERVISOR_UNIT)
@@ -203,7 +204,7 @@ class Watch:
         return Progress(name, seconds, doing, value)
 
     def _reason(self, rows: Sequence[Happening], state: UnitState) -> str:
-        told = [row.why for row in rows if row.kind in (Kind.GAVE_UP, Kind.REPORTED, Kind.WAITING)]
+        told = [row.why for row in rows if row.kind in (Kind.GAVE_UP, Kind.REPORTED, Kind.WAITING, Kind.WITHHELD)]
         diagnosis = self._eyes.tracker(state).diagnosis()
         if told:
             return told[-1]

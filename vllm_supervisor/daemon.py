@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
 
-from vllm_supervisor import inforce
+from vllm_supervisor import inforce, programs
 from vllm_supervisor.diagnosis import Diagnosis, entry_from_journal, worth_reading
-from vllm_supervisor.errors import StoreError, SupervisorError
+from vllm_supervisor.errors import StoreError, SupervisorError, TimedOutError
 from vllm_supervisor.follow import Case, Follower
 from vllm_supervisor.host import clock, gpu, journal, log, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
@@ -63,6 +63,7 @@ class Daemon:
         self._host = inforce.this_host()
         self._store = Store(paths.store)
         self._notifier = Notifier()
+        programs.while_waiting(self._notifier.watchdog)
         self._stopping = self._reloading = self._behind = False
         self._open()
 
@@ -93,6 +94,7 @@ class Daemon:
         self._judge = Judge(self._paths, self._store)
         self._version = self._store.version()
         self._services = inforce.services(self._store)
+        self._pauses = self._store.pauses()
         self._by_unit = {item.unit: item for item in self._services.values()}
         names = {unit: item.applied.name for unit, item in self._by_unit.items()}
         self._follower = Follower(names, small_default=any(small_default(card.name) for card in gpu.read().values()))
@@ -143,7 +145,9 @@ class Daemon:
 
     def _ready(self) -> None:
         self._notifier.ready()
-        log.say(log.INFO, f"services in force: {', '.join(self._services) or 'none'}")
+        paused = ", ".join(name or "all" for name in self._pauses)
+        told = f"; paused: {paused}" if paused else ""
+        log.say(log.INFO, f"services in force: {', '.join(self._services) or 'none'}{told}")
 
     def _refused(self, error: SupervisorError, wakeup: socket.socket) -> None:
         """Systemd, the journal or the store refused something in the middle of a turn: begin again, a little later.
@@ -196,15 +200,17 @@ class Daemon:
             self._advance()
             self._refresh()
             self._settle()
-            self._reloading |= self._other_services()
+            self._reloading |= self._others_in_force()
         if passed and clock.monotonic_s() > self._cursor_at_s:
             self._keep_cursor()
         return passed == BATCH
 
-    def _other_services(self) -> bool:
-        """Whether other services are in force now: a SIGHUP that was sent while we started has reached nobody."""
+    def _others_in_force(self) -> bool:
+        """Whether other services or pauses are in force now: a SIGHUP sent while we started has reached nobody."""
         before, self._version = self._version, self._store.version()
-        return before != self._version and inforce.services(self._store) != self._services
+        if before == self._version:
+            return False
+        return inforce.services(self._store) != self._services or self._store.pauses() != self._pauses
 
     def _sleep(self, wakeup: socket.socket) -> None:
         starting = any(state.starting for state in self._states.values())
@@ -227,8 +233,8 @@ class Daemon:
     def _answer(self, case: Case, diagnosis: Diagnosis) -> None:
         try:
             task = self._judge.failed(self._by_unit[case.unit], self._evidence(case, diagnosis), diagnosis)
-        except StoreError:
-            raise  # it is opened anew for all of them
+        except (StoreError, TimedOutError):
+            raise  # it is no matter of this unit: all of them begin again, a little later
         except SupervisorError as e:
             log.say(log.ERROR, f"cannot answer a failure yet: {e}", unit=case.unit)
             self._follower.put_off(case, clock.monotonic_s() + RETRY_S)
@@ -242,6 +248,8 @@ class Daemon:
 
     def _take_up(self, task: Task, *, not_before_s: float = 0.0) -> None:
         item = self._services.get(task.service)
+        if self._store.pause(task.service):
+            return  # it stays in the store; resuming begins with reading everything anew
         if item is not None and task.kind is not TaskKind.START:  # a start is the business of `apply`
             steps = Recovery(self._paths, self._store, self._host, item, task).steps()
             self._recoveries[task.service] = (not_before_s, steps)
@@ -255,7 +263,7 @@ class Daemon:
                 continue
             except StopIteration:
                 pass
-            except StoreError:
+            except (StoreError, TimedOutError):
                 raise
             except SupervisorError as e:
                 log.say(log.ERROR, f"cannot carry out the remedy: {e}", unit=self._services[name].unit)
@@ -282,6 +290,8 @@ class Daemon:
 
     def _settle(self) -> None:
         for state in self._states.values():
+            if "" in self._pauses or self._by_unit[state.name].applied.name in self._pauses:
+                continue
             if settled(state, clock.realtime_us()) and self._settled.get(state.name) != state.invocation:
                 self._settled[state.name] = state.invocation
                 systemd.reset_failed(state.name)

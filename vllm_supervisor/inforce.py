@@ -57,6 +57,7 @@ def _service(store: Store, applied: AppliedService) -> Service:
 def state(store: Store, item: InForce) -> State:
     """What `decide` needs to know of a service under the fingerprint in force."""
     known = store.cap(item.applied.name, item.applied.fingerprint)
+    paused = store.pause(item.applied.name) is not None
     declared = Values(
         item.service.max_num_seqs,
         item.service.memory_share,
@@ -64,9 +65,11 @@ def state(store: Store, item: InForce) -> State:
         enforce_eager=item.service.arguments.get("enforce-eager") is True,
     )
     if known is None:
-        return State(bounds(item.service.remediation), declared)
+        return State(bounds(item.service.remediation), declared, paused=paused)
     learned = Values(known.value, known.gpu_memory_utilization, known.max_model_len, known.enforce_eager)
-    return State(bounds(item.service.remediation), declared, learned, known.attempts, known.treated, known.exhausted)
+    return State(
+        bounds(item.service.remediation), declared, learned, known.attempts, known.treated, known.exhausted, paused
+    )
 
 
 def bounds(remediation: Remediation) -> Bounds:

@@ -10,7 +10,7 @@ from vllm_supervisor.host import clock, log, systemd
 from vllm_supervisor.inforce import InForce
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recovery import hindrance
-from vllm_supervisor.remedy import GiveUp, Relaunch, Step, Wait
+from vllm_supervisor.remedy import GiveUp, Relaunch, Step, Wait, Withhold
 from vllm_supervisor.store import Happening, Kind, LearnedCap, Store, Task, TaskKind
 
 # How loud each kind is, and the ID under which units/vllm-supervisor.catalog explains it to `journalctl -x`.
@@ -21,6 +21,7 @@ VOICE = {
     Kind.GAVE_UP: (log.CRITICAL, "911dd56b171b435485823b79d6889dab"),
     Kind.WAITING: (log.WARNING, "38fba9308550461f9b54f102cddb1065"),
     Kind.REPORTED: (log.ERROR, "abadff9006e746688a57eb17e14ab750"),
+    Kind.WITHHELD: (log.ERROR, "73c694bff1294ab6918b9f8fd047afae"),
 }
 
 
@@ -70,6 +71,8 @@ class Judge:
                 return self._commit(item, evidence, step, kind, why=step.why, task=TaskKind.RELAUNCH)
             case GiveUp():
                 return self._commit(item, evidence, step, Kind.GAVE_UP, why=step.why, task=TaskKind.STOP)
+            case Withhold():
+                return self._commit(item, evidence, step, Kind.WITHHELD, why=step.why)
             case Wait():
                 return self._commit(item, evidence, step, Kind.WAITING, why=_told(evidence, step, diagnosis))
             case None:
@@ -79,7 +82,7 @@ class Judge:
 
     def _obstacle(self, item: InForce, evidence: Evidence, step: Step) -> str:
         """Why a decided remedy must not be carried out; "" when nothing speaks against it."""
-        if not isinstance(step.action, Relaunch | GiveUp):
+        if not isinstance(step.action, Relaunch | GiveUp | Withhold):
             return ""
         state = systemd.show([item.unit])[item.unit]
         if state.invocation and state.invocation != evidence.invocation:

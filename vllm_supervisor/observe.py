@@ -14,7 +14,7 @@ from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.inforce import InForce
 from vllm_supervisor.paths import Paths
-from vllm_supervisor.store import Happening, Kind, Store
+from vllm_supervisor.store import Happening, Kind, Pause, Store
 
 BATCH = 10_000
 
@@ -40,6 +40,8 @@ class ServiceStatus:
         declared: `max_num_seqs` in force as the operator wrote it; None for vLLM's own default.
         effective: as the unit is rendered; None for vLLM's own default.
         attempts: relaunches this fingerprint had, of `max_attempts`.
+        enabled: False when the YAML switches remedies off.
+        paused: the pause that holds for it, if one does.
         restarts: systemd's NRestarts.
         since_us: when the unit's state last changed, microseconds since the epoch, 0 if never.
         last: latest row of history, if there is one.
@@ -53,6 +55,8 @@ class ServiceStatus:
     effective: int | None
     attempts: int
     max_attempts: int
+    enabled: bool
+    paused: Pause | None
     restarts: int
     invocation: str
     since_us: int
@@ -104,15 +108,22 @@ def open_store(paths: Paths) -> Store:
     return Store(paths.store, read_only=True)
 
 
-def statuses(paths: Paths) -> list[ServiceStatus]:
-    """Every service in force, sorted by name.
+def statuses(paths: Paths, name: str | None = None) -> list[ServiceStatus]:
+    """Every service in force, sorted by name, or the one of that name.
 
     Raises:
+        ConfigError: no service of that name is in force.
         StoreError: nothing was applied here yet.
         HostError: systemd does not answer.
     """
     store = open_store(paths)
     services = inforce.services(store)
+    if name is not None:
+        if name not in services:
+            raise ConfigError(
+                f"cannot find {name!r}: no such service", hint=f"there are: {', '.join(services) or 'none'}"
+            )
+        services = {name: services[name]}
     states = systemd.show([item.unit for item in services.values()])
     starting = [state for state in states.values() if state.starting]
     eyes = Eyes([state.name for state in starting], min((state.began_us for state in starting), default=0))
@@ -135,6 +146,8 @@ def _status(store: Store, item: InForce, state: UnitState, eyes: Eyes) -> Servic
         effective=known.effective,
         attempts=known.attempts,
         max_attempts=known.bounds.max_attempts,
+        enabled=known.bounds.enabled,
+        paused=store.pause(item.applied.name),
         restarts=state.restarts,
         invocation=state.invocation,
         since_us=state.changed_us,
@@ -178,15 +191,13 @@ def explain(paths: Paths, name: str) -> Explanation:
         StoreError: nothing was applied here yet.
         HostError: systemd does not answer.
     """
-    found = {status.name: status for status in statuses(paths)}
-    if name not in found:
-        raise ConfigError(f"cannot explain {name!r}: no such service", hint=f"there are: {', '.join(found) or 'none'}")
+    (status,) = statuses(paths, name)
     store = open_store(paths)
     rows = store.history(name)
     store.close()
     applied = [number for number, row in enumerate(rows) if row.kind is Kind.APPLIED]
     story = [line for row in rows[applied[-1] if applied else 0 :] for line in _told(row)]
-    return Explanation(found[name], story, _advice(found[name]))
+    return Explanation(status, story, _advice(status))
 
 
 def _told(row: Happening) -> list[str]:
@@ -200,6 +211,16 @@ def _told(row: Happening) -> list[str]:
 
 def _advice(status: ServiceStatus) -> list[str]:
     lines = []
+    if status.paused:
+        since, whose = clock.local(status.paused.since_us), status.paused.service or "--all"
+        lines.append(
+            f"Paused since {since} by {status.paused.by}: nothing is done about a failure until `vllm-supervisor resume"
+            f" {whose}`, which answers the latest one."
+        )
+    if not status.enabled:
+        lines.append(
+            "Remedies are switched off in the YAML (`remediation: {enabled: false}`): failures are only reported."
+        )
     if status.effective != status.declared:
         lines.append(
             f"To undo: `vllm-supervisor forget {status.name}`, then `vllm-supervisor apply`; the declared value is then"

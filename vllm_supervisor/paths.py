@@ -17,12 +17,14 @@ class Paths:
         units: where systemd looks for units of the administrator.
         state: our StateDirectory=, 0700.
         lock: held while units are changed.
+        control: socket at which operators without root are answered.
     """
 
     config: Path = Path("/etc/vllm-supervisor/config.yaml")
     units: Path = Path("/etc/systemd/system")
     state: Path = Path("/var/lib/vllm-supervisor")
     lock: Path = Path("/run/vllm-supervisor/lock")
+    control: Path = Path("/run/vllm-supervisor/control")
 
     @property
     def store(self) -> Path:

@@ -97,14 +97,17 @@ class Recovery:
             HostError: systemd or the file system refused; the task stays in the store and can be carried out again.
         """
         unit = self._item.unit
+        yield from self._until_resumed()
         if why := (yield from self._until_written()):
             return self._end(Kind.LEFT_ALONE, why)
+        yield from self._until_resumed()
         why, state = self._look()
         if why:
             return self._end(Kind.LEFT_ALONE, why)
         systemd.kill(unit)
         yield from self._until_empty(state.control_group)
         yield from self._until_memory_is_back()
+        yield from self._until_resumed()
         why, _ = self._look()
         if why:
             return self._end(Kind.LEFT_ALONE, why)
@@ -114,6 +117,11 @@ class Recovery:
             return self._end(Kind.LEFT_DOWN, f"{unit} is left down")
         systemd.restart([unit])
         return self._end(Kind.STARTED_AGAIN, f"{unit} is started again")
+
+    def _until_resumed(self) -> Iterator[str]:
+        """A pause holds a remedy up before its next act; the daemon then begins it again, from the store."""
+        while pause := self._store.pause(self.task.service):
+            yield f"paused by {pause.by}"
 
     def _until_written(self) -> Generator[str, None, str]:
         """Write the unit once nobody else of ours is changing units, `apply` for one, which may take minutes over it.
@@ -127,6 +135,7 @@ class Recovery:
                     return self._write()
             except LockedError:
                 yield "waiting for another vllm-supervisor that is changing units"
+                yield from self._until_resumed()
 
     def _write(self) -> str:
         unit = self._item.unit

@@ -1,8 +1,8 @@
 """What was learned, what was promised and what happened, in one sqlite file.
 
-Four things live here, and a remedy is a transaction over them: the services as `apply` last put them in force, the
-caps with the fingerprint each holds for, the tasks (remedies that were decided and not yet carried out), and the
-history. The journal cursor is one row of `meta`, so that it is stored with what was learned up to it.
+Five things live here, and a remedy is a transaction over them: the services as `apply` last put them in force, the
+caps with the fingerprint each holds for, the tasks (remedies that were decided and not yet carried out), the pauses,
+and the history. The journal cursor is one row of `meta`, so that it is stored with what was learned up to it.
 
 Over 300 lines, since the value types of the tables stand beside the statements that read and write them.
 
@@ -57,6 +57,9 @@ MIGRATIONS = (
     ALTER TABLE caps ADD COLUMN max_model_len INTEGER;
     ALTER TABLE caps ADD COLUMN enforce_eager INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    CREATE TABLE pauses (service TEXT PRIMARY KEY, since_us INTEGER NOT NULL, by TEXT NOT NULL) STRICT;
+    """,
 )
 
 
@@ -75,6 +78,9 @@ class Kind(StrEnum):
     LEFT_DOWN = "left-down"
     LEFT_ALONE = "left-alone"
     FORGOT = "forgot"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    WITHHELD = "withheld"  # what would have been done about a failure, had the service not been paused
 
 
 class TaskKind(StrEnum):
@@ -141,6 +147,21 @@ class Task:
     kind: TaskKind
     invocation: str
     created_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The operator's word that no remedy is wanted for now.
+
+    Attributes:
+        service: its name; "" for every service, also those that come later.
+        since_us: realtime, microseconds since the epoch.
+        by: user who paused it.
+    """
+
+    service: str
+    since_us: int
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +235,11 @@ class Store:
                 hint="a newer vllm-supervisor wrote it: install that version again",
             )
         if read_only:
+            if version < len(MIGRATIONS):
+                raise StoreError(
+                    f"cannot read the store {self.path}: schema version {version}, this program has {len(MIGRATIONS)}",
+                    hint="an older vllm-supervisor wrote it: `systemctl restart vllm-supervisor` brings it up to date",
+                )
             return
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
@@ -281,9 +307,10 @@ class Store:
         self._execute("REPLACE INTO services VALUES (:name, :unit, :spec, :fingerprint, :applied_us)", asdict(service))
 
     def remove_service(self, name: str) -> None:
-        """Take a service out of force, with the tasks on it. Its caps and history stay: it may come back."""
+        """Take a service out of force, with its task and its pause. Its caps and history stay: it may come back."""
         self._execute("DELETE FROM services WHERE name = ?", (name,))
         self._execute("DELETE FROM tasks WHERE service = ?", (name,))
+        self.remove_pause(name)
 
     # Caps
 
@@ -322,6 +349,25 @@ class Store:
             " AND created_us = :created_us",
             asdict(task),
         )
+
+    # Pauses
+
+    def pauses(self) -> dict[str, Pause]:
+        """What is paused, by service; "" stands for all of them."""
+        return {row["service"]: Pause(**dict(row)) for row in self._rows("SELECT * FROM pauses ORDER BY service")}
+
+    def pause(self, service: str) -> Pause | None:
+        """The pause that holds for a service: its own, else that of all; None when there is none."""
+        rows = self._rows("SELECT * FROM pauses WHERE service IN (?, '') ORDER BY service DESC LIMIT 1", (service,))
+        return Pause(**dict(rows[0])) if rows else None
+
+    def put_pause(self, pause: Pause) -> None:
+        """Remember a pause."""
+        self._execute("REPLACE INTO pauses VALUES (:service, :since_us, :by)", asdict(pause))
+
+    def remove_pause(self, service: str) -> None:
+        """End a pause, if there is one; "" is the one of all services."""
+        self._execute("DELETE FROM pauses WHERE service = ?", (service,))
 
     # History
 

@@ -15,6 +15,7 @@ from vllm_supervisor.store import (
     Happening,
     Kind,
     LearnedCap,
+    Pause,
     Store,
     Task,
     TaskKind,
@@ -178,6 +179,38 @@ def test_a_store_of_an_older_version_keeps_what_it_holds(path):
         db.execute("INSERT INTO caps VALUES ('a', 'f1', 512, 1, 'run1', 0, '1024 did not fit', 7)")
 
     assert Store(path).cap("a", "f1") == CAP
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_looking_at_a_store_of_an_older_version_says_what_to_do(path, version):
+    """An upgrade was installed and the daemon not restarted: reading must neither change the file nor fail halfway."""
+    with sqlite3.connect(path) as db:
+        db.executescript(f"{''.join(MIGRATIONS[:version])} PRAGMA user_version={version};")
+
+    with pytest.raises(StoreError, match=f"schema version {version}") as caught:
+        Store(path, read_only=True)
+
+    assert "systemctl restart" in caught.value.hint
+    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (version,)
+
+
+def test_a_pause_of_its_own_and_one_of_all(path):
+    """Either holds for a service, its own is named first, and what left the configuration takes its pause along."""
+    store = Store(path)
+    everything, own = Pause("", 1, "alice"), Pause("a", 2, "bob")
+    with store.transaction():
+        store.put_service(SERVICE)
+        store.put_pause(own)
+    assert (store.pause("a"), store.pause("b")) == (own, None)
+
+    with store.transaction():
+        store.put_pause(everything)
+    assert (store.pause("a"), store.pause("b")) == (own, everything)
+    assert store.pauses() == {"": everything, "a": own}
+
+    with store.transaction():
+        store.remove_service("a")
+    assert Store(path, read_only=True).pauses() == {"": everything}
 
 
 def test_a_file_that_was_removed_while_in_use(path):

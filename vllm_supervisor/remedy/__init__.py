@@ -25,6 +25,7 @@ from vllm_supervisor.remedy.model import (
     Step,
     Values,
     Wait,
+    Withhold,
 )
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "Step",
     "Values",
     "Wait",
+    "Withhold",
     "decide",
     "event",
 ]

@@ -19,6 +19,7 @@ from vllm_supervisor.remedy.model import (
     Step,
     Values,
     Wait,
+    Withhold,
 )
 
 # What cures which failure, the gentlest first. Graphs, kernels and their tuning take memory outside of the share that
@@ -47,7 +48,17 @@ def event(diagnosis: Diagnosis, invocation: str) -> Event | None:
 
 
 def decide(state: State, event: Event) -> Step:
-    """Answer one event. Total and pure: the same arguments give the same step, and nothing is raised."""
+    """Answer one event. Total and pure: the same arguments give the same step, and nothing is raised.
+
+    While the service is paused the state stays as it is: once it is not, the same event gets the answer withheld now.
+    """
+    step = _decided(state, event)
+    if state.paused and isinstance(step.action, Relaunch | GiveUp):
+        return Step(state, Withhold(step.action), f"not done, since it is paused: {step.why}")
+    return step
+
+
+def _decided(state: State, event: Event) -> Step:
     match event:
         case Served():
             at = "vLLM's default" if state.effective is None else f"{state.effective} sequences"

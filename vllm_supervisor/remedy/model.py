@@ -66,6 +66,7 @@ class State:
         attempts: relaunches so far.
         treated: invocation whose failure was last answered; its evidence counts no second time.
         exhausted: True after giving up, until something fits or the operator forgets what was learned.
+        paused: the operator wants nothing decided for now.
     """
 
     bounds: Bounds
@@ -74,6 +75,7 @@ class State:
     attempts: int = 0
     treated: str = ""
     exhausted: bool = False
+    paused: bool = False
 
     @property
     def effective(self) -> int | None:
@@ -151,7 +153,14 @@ class Report:
     """Tell the operator; touch nothing."""
 
 
-Action = Relaunch | GiveUp | Wait | Report
+@dataclass(frozen=True, slots=True)
+class Withhold:
+    """Tell the operator what would be done if the service were not paused; touch nothing."""
+
+    instead: Relaunch | GiveUp
+
+
+Action = Relaunch | GiveUp | Wait | Report | Withhold
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from vllm_supervisor.remedy import (
     State,
     Values,
     Wait,
+    Withhold,
     decide,
 )
 
@@ -120,6 +121,31 @@ def test_flags_that_were_opened(learned, event, action):
     state = replace(START, bounds=OPEN, learned=Values(**learned))
 
     assert decide(state, Failed("run1", **event)).action == action
+
+
+@pytest.mark.parametrize(
+    ("state", "event", "withheld"),
+    [
+        pytest.param(known(), DidNotFit("run1", 1024), True, id="lower"),
+        pytest.param(known(16), DidNotFit("run1", 16), True, id="give-up"),
+        pytest.param(replace(START, bounds=OPEN), Failed("run1", "oom-graph-capture"), True, id="an-opened-flag"),
+        pytest.param(known(bounds=replace(BOUNDS, enabled=False)), DidNotFit("run1", 1024), False, id="switched-off"),
+        pytest.param(known(), Failed("run1", "no-kv-cache"), False, id="not-ours"),
+        pytest.param(known(), Failed("run1", "gpu-busy", transient=True), False, id="systemd-starts-it-again"),
+        pytest.param(known(treated="run1"), DidNotFit("run1", 1024), False, id="answered-before-the-pause"),
+        pytest.param(known(exhausted=True), Served("run1"), False, id="ready"),
+    ],
+)
+def test_a_pause_withholds_what_would_be_done_and_nothing_else(state, event, withheld):
+    """It is told and nothing is learned of it; after the pause the same event is answered as if there had been none."""
+    unpaused, step = decide(state, event), decide(replace(state, paused=True), event)
+
+    if withheld:
+        assert step.action == Withhold(unpaused.action)
+        assert unpaused.why in step.why
+        assert decide(replace(step.state, paused=False), event) == unpaused
+    else:
+        assert replace(step, state=replace(step.state, paused=False)) == unpaused
 
 
 def test_serving_ends_exhaustion():
