@@ -8,6 +8,7 @@ It is over 300 lines since the loop and all it holds are one thing.
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import socket
@@ -17,7 +18,7 @@ from types import FrameType
 
 from vllm_supervisor import inforce, programs
 from vllm_supervisor.diagnosis import Diagnosis, entry_from_journal, worth_reading
-from vllm_supervisor.errors import StoreError, SupervisorError, TimedOutError
+from vllm_supervisor.errors import HostError, StoreError, SupervisorError, TimedOutError
 from vllm_supervisor.follow import Case, Follower
 from vllm_supervisor.host import clock, gpu, journal, log, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
@@ -79,6 +80,8 @@ class Daemon:
                     self._sleep(wakeup)
             except SupervisorError as e:
                 self._refused(e, wakeup)
+            except OSError as e:
+                self._refused(HostError(f"cannot go on: {e}"), wakeup)
             self._notifier.watchdog()
         self._notifier.stopping()
         with suppress(StoreError):  # a minute of journal is then read again
@@ -153,13 +156,21 @@ class Daemon:
         """Systemd, the journal or the store refused something in the middle of a turn: begin again, a little later.
 
         All that was taken in since the cursor was stored is read again, since it may not have been answered.
+
+        Raises:
+            SupervisorError: trying again cannot help; systemd starts us anew.
         """
+        if why := beyond_mending(self._paths):
+            log.say(log.CRITICAL, f"{error}; {why}: ending, to be started anew")
+            raise error
         log.say(log.ERROR, f"{error}; trying again in {RETRY_S:g} s")
         self._notifier.ready()  # in case it was a reload that failed
         self._notifier.status(f"trying again every {RETRY_S:g} s: {error}")
         self._notifier.watchdog()
         self._reloading = self._behind = True
-        select.select([wakeup], [], [], RETRY_S)  # a signal ends the wait
+        poll = select.poll()  # a signal ends the wait
+        poll.register(wakeup, select.POLLIN)
+        poll.poll(1000 * RETRY_S)
         _drain(wakeup)
 
     def _catch_signals(self) -> socket.socket:
@@ -310,6 +321,17 @@ class Daemon:
 def _drain(wakeup: socket.socket) -> None:
     with suppress(BlockingIOError):
         wakeup.recv(4096)
+
+
+def beyond_mending(paths: Paths) -> str:
+    """What this process lacks that only a new one can have, as a phrase; "" for nothing."""
+    if not paths.state.is_dir():
+        return f"{paths.state} is gone, and it is systemd that makes it"
+    try:
+        os.close(os.dup(0))
+    except OSError:
+        return "no file descriptor is left"
+    return ""
 
 
 def small_default(card: str) -> bool:

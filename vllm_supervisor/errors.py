@@ -50,16 +50,19 @@ class PermissionDeniedError(SupervisorError):
 
 
 class JournalError(SupervisorError):
-    """The journal cannot be read."""
+    """The journal cannot be read; not a matter of rights, since who may read none of it is shown an empty one."""
 
-    exit_code = 77  # EX_NOPERM
-    hint = "run it as root, or add the user to the systemd-journal group"
+    exit_code = 74  # EX_IOERR
 
 
 class HostError(SupervisorError):
     """systemd, or a program of the host, did not do what was asked."""
 
     exit_code = 71  # EX_OSERR
+
+
+class TimedOutError(HostError):
+    """A program of the host did not end in its time."""
 
 
 class LockedError(HostError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import psutil
@@ -22,8 +23,9 @@ def in_control_group(control_group: str) -> list[int]:
     for file in [*root.joinpath(control_group.lstrip("/")).rglob("cgroup.procs")]:
         try:
             pids += map(int, file.read_text().split())
-        except OSError:  # removed between the listing and the reading
-            continue
+        except OSError as e:
+            if e.errno not in (errno.ENOENT, errno.ENODEV):  # removed between the listing and the reading
+                raise
     return pids
 
 
