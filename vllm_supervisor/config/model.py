@@ -29,7 +29,7 @@ class _Model(BaseModel):
 class Utilization(_Model):
     """How far `gpu-memory-utilization` may be lowered, and by how much at a time."""
 
-    step: StrictFloat = Field(default=0.02, gt=0, le=0.2, description="By how much it is lowered at a time.")
+    step: StrictFloat = Field(default=0.02, ge=0.001, le=0.2, description="By how much it is lowered at a time.")
     floor: StrictFloat = Field(ge=0.05, lt=1, description="The lowest gpu-memory-utilization that may be set.")
 
 
@@ -78,7 +78,7 @@ class Settings(_Model):
         values.Program,
         Field(description="The `vllm` program to run, an absolute path; its directory comes first in PATH."),
     ]
-    user: values.User = Field(default=DEFAULT_USER, description="The system user the service runs as.")
+    user: values.ServiceUser = Field(default=DEFAULT_USER, description="The system user the service runs as.")
     group: values.User | None = Field(default=None, description="The group it runs as; the user's own if left out.")
     environment: Mapping[values.Variable, values.VariableValue] = Field(
         default={},

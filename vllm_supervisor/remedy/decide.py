@@ -91,7 +91,7 @@ def _next(state: State, flag: Flag, event: Failed) -> float | None:
         case Flag.GPU_MEMORY_UTILIZATION if bounds.utilization_step:
             now = learned.gpu_memory_utilization or declared.gpu_memory_utilization
             to = round(now - bounds.utilization_step, 4) if now else None
-            return to if to is not None and to >= bounds.utilization_floor else None
+            return to if now and to is not None and bounds.utilization_floor <= to < now else None
         case Flag.MAX_MODEL_LEN if bounds.model_len_floor and event.estimate:
             now_len = learned.max_model_len or declared.max_model_len
             lower = now_len is None or event.estimate < now_len
@@ -119,8 +119,8 @@ def _did_not_fit(state: State, event: DidNotFit) -> Step:
 def _lower(state: State, event: DidNotFit, tried: int) -> Step:
     floor = state.bounds.floor
     target = event.bound if event.bound is not None and event.bound < tried else max(tried // 2, floor)
-    if state.learned.max_num_seqs is not None:
-        target = min(target, state.learned.max_num_seqs)  # what was learned before still holds
+    if state.effective is not None:
+        target = min(target, state.effective)  # what was declared, and what was learned before, still holds
     if tried <= floor:
         return _give_up(state, event, f"{tried} sequences did not fit, and the floor is {floor}")
     if target < floor:

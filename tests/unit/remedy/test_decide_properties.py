@@ -1,0 +1,204 @@
+"""The decision under any order of events: a state machine that keeps its own, plain record of what was done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.properties import searching
+from vllm_supervisor.remedy import (
+    CURES,
+    Bounds,
+    DidNotFit,
+    Event,
+    Failed,
+    Flag,
+    GiveUp,
+    Relaunch,
+    Served,
+    State,
+    Step,
+    Values,
+    decide,
+)
+
+BOUNDS = st.builds(
+    Bounds,
+    floor=st.integers(1, 64),
+    max_attempts=st.integers(1, 12),
+    enabled=st.sampled_from([True, True, True, False]),
+    utilization_step=st.none() | st.floats(0, 0.2, exclude_min=True),
+    utilization_floor=st.floats(0.05, 0.95),
+    model_len_floor=st.none() | st.integers(1, 70_000),
+    eager=st.booleans(),
+)
+DECLARED = st.builds(
+    Values,
+    max_num_seqs=st.none() | st.integers(1, 2048),
+    gpu_memory_utilization=st.none() | st.floats(0.05, 1),
+    max_model_len=st.none() | st.integers(1, 200_000),
+    enforce_eager=st.booleans(),
+)
+RULES = st.sampled_from([*CURES, "no-kv-cache", "unknown", "gpu-busy"])
+FIELDS = {
+    Flag.MAX_NUM_SEQS: "max_num_seqs",
+    Flag.GPU_MEMORY_UTILIZATION: "gpu_memory_utilization",
+    Flag.MAX_MODEL_LEN: "max_model_len",
+    Flag.ENFORCE_EAGER: "enforce_eager",
+}
+
+
+def height(values: Values, flag: Flag) -> float:
+    """A flag as a number that remedies may only bring down."""
+    value = getattr(values, FIELDS[flag])
+    if flag is Flag.ENFORCE_EAGER:
+        return 0 if value else 1
+    return float("inf") if value is None else value
+
+
+class Deciding(RuleBasedStateMachine):
+    """One service under one fingerprint; its runs are numbered."""
+
+    @initialize(bounds=BOUNDS, declared=DECLARED)
+    def begin(self, bounds: Bounds, declared: Values) -> None:
+        if declared.max_num_seqs is not None:  # the configuration refuses a floor above it
+            bounds = replace(bounds, floor=min(bounds.floor, declared.max_num_seqs))
+        self.state = State(bounds, declared)
+        self.runs = 1
+        self.clear()
+
+    def clear(self) -> None:
+        self.relaunches = 0
+        self.last: Event | None = None
+        self.given_up_for: DidNotFit | Failed | None = None
+
+    # What happens
+
+    @rule(data=st.data(), bound=st.none() | st.integers(0, 2048), ready=st.booleans())
+    def did_not_fit(self, data: st.DataObject, bound: int | None, ready: bool) -> None:
+        """In any run there was: mostly the present one, at what it runs with."""
+        tried = data.draw(st.sampled_from([self.state.effective, None]) | st.integers(1, 4096))
+        self.take(DidNotFit(self.some_run(data), tried, bound, ready))
+
+    @rule(data=st.data(), why=RULES, transient=st.booleans(), estimate=st.none() | st.integers(1, 200_000))
+    def failed(self, data: st.DataObject, why: str, transient: bool, estimate: int | None) -> None:
+        self.take(Failed(self.some_run(data), why, transient, estimate, data.draw(st.booleans())))
+
+    @rule(data=st.data())
+    def served(self, data: st.DataObject) -> None:
+        self.take(Served(self.some_run(data)))
+
+    @precondition(lambda self: self.last)
+    @rule()
+    def read_again(self) -> None:
+        """By another rank, or by a daemon that was started again: nothing happens."""
+        assert self.last is not None
+        step = decide(self.state, self.last)
+        if self.last.invocation == self.state.treated and not isinstance(self.last, Served):
+            assert (step.state, step.action) == (self.state, None)
+        self.take(self.last)
+
+    @rule()
+    def next_run(self) -> None:
+        self.runs += 1
+
+    @precondition(lambda self: self.given_up_for)
+    @rule()
+    def started_by_hand_and_the_same_again(self) -> None:
+        """What was given up is given up again."""
+        assert self.given_up_for is not None
+        self.runs += 1
+        event = replace(self.given_up_for, invocation=f"run{self.runs}")
+        assert decide(self.state, event).action == GiveUp()
+        self.take(event)
+
+    @rule(bounds=BOUNDS)
+    def the_operator_changes_what_is_allowed(self, bounds: Bounds) -> None:
+        """What was learned stays."""
+        floor = min(bounds.floor, self.state.declared.max_num_seqs or bounds.floor)
+        self.state = replace(self.state, bounds=replace(bounds, floor=floor))
+        self.given_up_for = None
+
+    @rule()
+    def forget(self) -> None:
+        self.state = State(self.state.bounds, self.state.declared)
+        self.clear()
+
+    # What must hold of every answer
+
+    def some_run(self, data: st.DataObject) -> str:
+        return f"run{data.draw(st.sampled_from([self.runs, self.runs, self.runs, *range(1, self.runs + 1)]))}"
+
+    def take(self, event: Event) -> None:
+        before, step = self.state, decide(self.state, event)
+        assert step == decide(before, event)  # whatever it is asked meanwhile
+        assert step.why
+        assert (step.state.bounds, step.state.declared) == (before.bounds, before.declared)
+        if isinstance(step.action, Relaunch):
+            self.check_relaunch(before, event, step, step.action)
+        else:
+            assert (step.state.learned, step.state.attempts) == (before.learned, before.attempts)
+            assert step.state.exhausted is (
+                isinstance(step.action, GiveUp) or (before.exhausted and not isinstance(event, Served))
+            )
+        if isinstance(step.action, Relaunch | GiveUp):
+            assert isinstance(event, DidNotFit | Failed)
+            assert event.invocation != before.treated
+            assert step.state.treated == event.invocation
+            assert before.bounds.enabled
+            assert not event.ready_before
+            self.given_up_for = event if isinstance(step.action, GiveUp) else None
+        self.state, self.last = step.state, event
+
+    def check_relaunch(self, before: State, event: Event, step: Step, action: Relaunch) -> None:
+        learned = step.state.learned
+        if action.flag is Flag.MAX_NUM_SEQS:
+            assert isinstance(event, DidNotFit)
+            assert action.to == step.state.effective, "the unit runs with what was said"
+            tried = before.effective if event.tried is None else event.tried
+            assert before.bounds.floor <= action.to < (tried or 0)
+            assert learned.max_num_seqs == action.to <= height(before.learned, action.flag)
+        else:
+            assert isinstance(event, Failed)
+            assert action.flag in CURES[event.rule]
+            assert height(learned, action.flag) < min(
+                height(values, action.flag) for values in (before.learned, before.declared)
+            )
+            assert self.is_open(before.bounds, action)
+        for flag in set(Flag) - {action.flag}:
+            assert height(learned, flag) == height(before.learned, flag), "no remedy undoes another"
+        assert step.state.attempts == before.attempts + 1 <= before.bounds.max_attempts
+        assert not step.state.exhausted
+        self.relaunches += 1
+
+    def is_open(self, bounds: Bounds, action: Relaunch) -> bool:
+        match action.flag:
+            case Flag.GPU_MEMORY_UTILIZATION:
+                return bounds.utilization_step is not None and action.to >= bounds.utilization_floor
+            case Flag.MAX_MODEL_LEN:
+                return bounds.model_len_floor is not None and action.to >= bounds.model_len_floor
+            case _:
+                return bounds.eager
+
+    @invariant()
+    def every_relaunch_is_counted(self) -> None:
+        assert self.state.attempts == self.relaunches
+
+    @invariant()
+    def every_chain_ends_soon(self) -> None:
+        """From wherever this is: run after run that does not fit at what it runs with ends after log2(start/floor)."""
+        state, start, launches = self.state, self.state.effective or 1024, 0
+        while True:
+            step = decide(state, DidNotFit(f"on{launches}", state.effective or start))
+            if not isinstance(step.action, Relaunch):
+                break
+            state, launches = step.state, launches + 1
+        assert isinstance(step.action, GiveUp) or not state.bounds.enabled
+        assert launches <= log2(max(start / state.bounds.floor, 1)) + 1
+
+
+TestDeciding = Deciding.TestCase
+TestDeciding.settings = searching(100, steps=30)
