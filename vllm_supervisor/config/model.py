@@ -78,7 +78,7 @@ class Settings(_Model):
         values.Program,
         Field(description="The `vllm` program to run, an absolute path; its directory comes first in PATH."),
     ]
-    user: values.ServiceUser = Field(default=DEFAULT_USER, description="The system user the service runs as.")
+    user: values.User = Field(default=DEFAULT_USER, description="The system user the service runs as.")
     group: values.User | None = Field(default=None, description="The group it runs as; the user's own if left out.")
     environment: Mapping[values.Variable, values.VariableValue] = Field(
         default={},
