@@ -33,7 +33,7 @@ def pause(paths: Paths, name: str, by: str) -> Pause | None:
         with store.transaction():
             store.put_pause(Pause(name, now_us, by))
             for service in [name] if name else store.services():
-                store.add(Happening(now_us, service, Kind.PAUSED, why=f"by {by}: nothing is done about failures"))
+                store.add(Happening(now_us, service, Kind.PAUSED, why=f"by {by}, until it is resumed"))
         tell_daemon()
     store.close()
     return there

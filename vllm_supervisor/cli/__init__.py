@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from vllm_supervisor import __version__
+from vllm_supervisor.cli.options import say
 from vllm_supervisor.errors import USAGE, SupervisorError
 
 COMMANDS = (
@@ -18,11 +19,14 @@ COMMANDS = (
     "history",
     "explain",
     "forget",
+    "pause",
+    "resume",
     "classify",
     "rules",
     "schema",
     "run",
     "gate",
+    "answer",
 )
 
 
@@ -52,9 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = program.main(args=argv, prog_name="vllm-supervisor", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except SupervisorError as e:
-        click.echo(f"vllm-supervisor: {e}", err=True)
+        say(f"vllm-supervisor: {e}", err=True)
         if e.hint:
-            click.echo(f"  hint: {e.hint}", err=True)
+            say(f"  hint: {e.hint}", err=True)
         return e.exit_code
     except click.ClickException as e:
         e.show()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vllm_supervisor.cli.options import config_option, console, require_root, tell
+from vllm_supervisor.cli.options import config_option, console, require_root, say, styled, tell
 from vllm_supervisor.cli.plan import report_problems
 from vllm_supervisor.errors import ConfigError, NotServedError
 
@@ -43,8 +43,8 @@ def command(config: Path, no_wait: bool) -> int:
     out = console(stderr=True)
     for change in planned.changes:
         for note in change.notes:
-            out.print(f"{change.name}: {note}", style="yellow", markup=False)
-    click.echo(planned.summary if planned.anything else f"nothing to do: {planned.summary}")
+            out.print(styled(f"{change.name}: {note}", "yellow"))
+    say(planned.summary if planned.anything else f"nothing to do: {planned.summary}")
     if not daemon_is_up():
         out.print(
             "vllm-supervisor.service is not running: services start, and nothing is remedied if one fails",
@@ -100,7 +100,7 @@ def _follow_plain(watch: Watch) -> list[Progress]:
             only_numbers = _without_numbers(text) == _without_numbers(last)
             if text != last and (not only_numbers or progress.seconds - last_s > QUIET_S):
                 said[progress.name] = (text, progress.seconds)
-                click.echo(f"{progress.name}: {text} ({progress.seconds:.0f} s)")
+                say(f"{progress.name}: {text} ({progress.seconds:.0f} s)")
         if all(progress.outcome for progress in seen):
             return seen
         time.sleep(LOOK_S)
@@ -115,7 +115,7 @@ def _follow_live(watch: Watch) -> list[Progress]:
         rows = Table.grid(padding=(0, 2))
         for progress in seen:
             style = {"ready": "green", "failed": "red", "down": "red"}.get(progress.outcome or "", "")
-            rows.add_row(progress.name, f"{progress.seconds:.0f} s", _words(progress), style=style)
+            rows.add_row(progress.name, f"{progress.seconds:.0f} s", styled(_words(progress)), style=style)
         return rows
 
     seen = watch.look()

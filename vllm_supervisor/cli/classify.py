@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from vllm_supervisor.cli.options import console, json_option
+from vllm_supervisor.cli.options import console, json_option, say_json, styled
 from vllm_supervisor.errors import CLASSES, HostError
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def command(file: IO[bytes], floor: int | None, declared: int | None, explain: s
         return 0
     verdicts = _verdicts(file, floor, declared)
     if as_json:
-        click.echo(json.dumps(_document(verdicts), ensure_ascii=False, indent=2))
+        say_json(_document(verdicts))
     else:
         out = console()
         for verdict in verdicts:
@@ -140,19 +139,17 @@ def _run(verdict: Verdict) -> dict[str, Any]:
 
 
 def _show(out: Console, verdict: Verdict, *, heading: bool) -> None:
-    from rich.text import Text
-
     diagnosis = verdict.diagnosis
     if heading:
-        out.print(Text(f"{verdict.unit or 'run'} {verdict.invocation}".strip(), style="bold"))
+        out.print(styled(f"{verdict.unit or 'run'} {verdict.invocation}".strip(), "bold"))
     if diagnosis is None:
-        out.print(Text(f"no failure found; last phase: {verdict.tracker.phase}", style="green"))
+        out.print(styled(f"no failure found; last phase: {verdict.tracker.phase}", "green"))
     else:
-        out.print(Text(f"{diagnosis.rule} (while {diagnosis.phase})", style="bold red"))
+        out.print(styled(f"{diagnosis.rule} (while {diagnosis.phase})", "bold red"))
         where = f"line {diagnosis.finding.line}" if diagnosis.finding.line else "systemd"
-        out.print(Text(f"  {where}: {diagnosis.finding.quote}"))
-        out.print(Text(f"  would do: {verdict.act}" + (f" to {verdict.to}" if verdict.to else ""), style="yellow"))
+        out.print(styled(f"  {where}: {diagnosis.finding.quote}"))
+        out.print(styled(f"  would do: {verdict.act}" + (f" to {verdict.to}" if verdict.to else ""), "yellow"))
         for sentence in filter(None, (verdict.why, diagnosis.advice)):
-            out.print(Text(f"  {sentence}"))
+            out.print(styled(f"  {sentence}"))
     if not verdict.tracker.evidence_complete:
-        out.print(Text("  the log is not complete: lines are missing or it is cut off", style="yellow"))
+        out.print(styled("  the log is not complete: lines are missing or it is cut off", "yellow"))

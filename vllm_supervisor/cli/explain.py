@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import click
 
-from vllm_supervisor.cli.options import console, service_argument
+from vllm_supervisor.cli.options import OperatorCommand, console, service_argument, styled
 from vllm_supervisor.cli.status import values
 
 
-@click.command("explain")
+@click.command("explain", cls=OperatorCommand)
 @service_argument()
 def command(name: str) -> None:
     """Tell what happened to a service, with the quoted log lines, and how to undo it."""
-    from rich.text import Text
-
     from vllm_supervisor.observe import explain
     from vllm_supervisor.paths import Paths
 
     told = explain(Paths(), name)
     out = console()
-    out.print(Text(f"{name} is {told.status.condition}", style="bold"))
-    out.print(Text(f"max-num-seqs: {values(told.status.declared, told.status.effective)}"))
+    out.print(styled(f"{name} is {told.status.condition}", "bold"))
+    out.print(styled(f"max-num-seqs: {values(told.status.declared, told.status.effective)}"))
     for line in told.story:
-        out.print(Text(line))
+        out.print(styled(line))
     for line in told.advice:
-        out.print(Text(line, style="yellow"))
+        out.print(styled(line, "yellow"))

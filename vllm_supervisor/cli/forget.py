@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vllm_supervisor.cli.options import require_root, service_argument
+from vllm_supervisor.cli.options import require_root, say, service_argument
 from vllm_supervisor.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ def command(name: str) -> int:
         there = ", ".join(store.services()) or "none"
         raise ConfigError(f"cannot forget {name!r}: no such service", hint=f"there are: {there}")
     if _forget(store, name):
-        click.echo(f"forgot what was learned of {name}; `vllm-supervisor apply` starts it at the declared value")
+        say(f"forgot what was learned of {name}; `vllm-supervisor apply` starts it at the declared value")
     else:
-        click.echo(f"nothing was learned of {name}")
+        say(f"nothing was learned of {name}")
     store.close()
     return 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vllm_supervisor.cli.options import config_option, console, require_root, tell
+from vllm_supervisor.cli.options import config_option, console, require_root, styled, tell
 from vllm_supervisor.errors import CHANGES, OK, ConfigError
 
 if TYPE_CHECKING:
@@ -34,16 +34,14 @@ def command(config: Path) -> int:
 
 def show(planned: Plan) -> None:
     """Print the diffs, the notes and the summary."""
-    from rich.text import Text
-
     out = console()
     for change in planned.changes:
         for line in change.diff.splitlines():
             style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-            out.print(Text(line, style="bold" if line.startswith(("+++", "---")) else style))
+            out.print(styled(line, "bold" if line.startswith(("+++", "---")) else style))
         for note in change.notes:
-            out.print(Text(f"{change.name}: {note}", style="yellow"))
-    out.print(Text(planned.summary, style="bold"))
+            out.print(styled(f"{change.name}: {note}", "yellow"))
+    out.print(styled(planned.summary, "bold"))
 
 
 def report_problems(planned: Plan) -> None:

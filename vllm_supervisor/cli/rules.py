@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
-from vllm_supervisor.cli.options import console, json_option
+from vllm_supervisor.cli.options import console, json_option, say_json, styled
 from vllm_supervisor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def command(as_json: bool) -> None:
             }
             for rule in CATALOGUE
         ]
-        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        say_json(rows)
         return
     table = Table("RULE", "ACT", "PHASE", "MEANING", box=None, pad_edge=False, header_style="bold")
     for rule in CATALOGUE:
@@ -52,8 +51,6 @@ def explain(out: Console, name: str) -> None:
     """
     from difflib import get_close_matches
 
-    from rich.text import Text
-
     from vllm_supervisor.diagnosis import CATALOGUE
 
     rules = {rule.id: rule for rule in CATALOGUE}
@@ -63,7 +60,7 @@ def explain(out: Console, name: str) -> None:
             f"cannot explain the rule {name!r}: there is none", hint=f"near it: {', '.join(near) or 'none'}"
         )
     for label, text in _words(rules[name]):
-        out.print(Text.assemble((f"{label:<9}", "bold"), text))
+        out.print(styled(f"{label:<9}", "bold") + styled(text))
 
 
 def _words(rule: Rule) -> list[tuple[str, str]]:

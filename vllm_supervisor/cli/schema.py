@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import click
+
+from vllm_supervisor.cli.options import say_json
 
 
 @click.command("schema")
@@ -12,4 +12,4 @@ def command() -> None:
     """Print the JSON Schema of the configuration file."""
     from vllm_supervisor.config import json_schema
 
-    click.echo(json.dumps(json_schema(), indent=2))
+    say_json(json_schema())

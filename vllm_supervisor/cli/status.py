@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from vllm_supervisor.cli.options import console, json_option
+from vllm_supervisor.cli.options import OperatorCommand, console, json_option, say_json, service_argument, styled
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,18 +17,19 @@ if TYPE_CHECKING:
 STYLES = {"ready": "green", "starting": "cyan", "restarting": "yellow", "failed": "red", "given-up": "bold red"}
 
 
-@click.command("status")
+@click.command("status", cls=OperatorCommand)
+@service_argument(required=False)
 @json_option
-def command(as_json: bool) -> None:
-    """Show every service: state, phase, declared and effective value, attempts, last event."""
+def command(name: str | None, as_json: bool) -> None:
+    """Show every service, or one: state, phase, declared and effective value, remedies, last event."""
     from vllm_supervisor.apply import daemon_is_up
     from vllm_supervisor.observe import statuses
     from vllm_supervisor.paths import Paths
 
-    rows = statuses(Paths())
+    rows = statuses(Paths(), name)
     up = daemon_is_up()
     if as_json:
-        click.echo(json.dumps({"daemon": up, "services": [asdict(row) for row in rows]}, ensure_ascii=False, indent=2))
+        say_json({"daemon": up, "services": [asdict(row) for row in rows]})
         return
     out = console()
     out.print(_table(rows))
@@ -39,7 +39,6 @@ def command(as_json: bool) -> None:
 
 def _table(rows: list[ServiceStatus]) -> Table:
     from rich.table import Table
-    from rich.text import Text
 
     from vllm_supervisor.host import clock
 
@@ -51,13 +50,19 @@ def _table(rows: list[ServiceStatus]) -> Table:
         last = f"{clock.local(row.last.time_us)} {row.last.kind}: {row.last.why}" if row.last else ""
         table.add_row(
             row.name,
-            Text(state, style=STYLES.get(row.condition, "")),
+            styled(state, STYLES.get(row.condition, "")),
             clock.local(row.since_us) if row.since_us else "",
             values(row.declared, row.effective),
-            f"{row.attempts} of {row.max_attempts}" if row.attempts else "none",
-            Text(last),
+            styled(_remedies(row), "" if row.enabled and not row.paused else "yellow"),
+            styled(last),
         )
     return table
+
+
+def _remedies(row: ServiceStatus) -> str:
+    taken = f"{row.attempts} of {row.max_attempts}" if row.attempts else "none"
+    off = "" if row.enabled else ", switched off"
+    return taken + off + (f", paused by {row.paused.by}" if row.paused else "")
 
 
 def values(declared: int | None, effective: int | None) -> str:
