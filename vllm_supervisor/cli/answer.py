@@ -27,13 +27,14 @@ def command() -> int:
     connection = control.take_over(sys.stdin.fileno())
     try:
         os.environ["SUDO_USER"] = control.peer(connection)  # root acts for him, as with sudo
-        control.reply(connection, _carried_out(control.read_request(connection)))
+        control.reply(connection, carried_out(control.read_request(connection)))
     except HostError as e:
         click.echo(e, err=True)  # nobody is there to be told; the journal is
     return 0
 
 
-def _carried_out(arguments: list[str]) -> Answer:
+def carried_out(arguments: list[str]) -> Answer:
+    """What the command did and said, or a refusal."""
     from vllm_supervisor.cli import main, program
     from vllm_supervisor.cli.options import OperatorCommand
     from vllm_supervisor.host.control import Answer

@@ -53,13 +53,14 @@ def _table(rows: list[ServiceStatus]) -> Table:
             styled(state, STYLES.get(row.condition, "")),
             clock.local(row.since_us) if row.since_us else "",
             values(row.declared, row.effective),
-            styled(_remedies(row), "" if row.enabled and not row.paused else "yellow"),
+            styled(remedies(row), "" if row.enabled and not row.paused else "yellow"),
             styled(last),
         )
     return table
 
 
-def _remedies(row: ServiceStatus) -> str:
+def remedies(row: ServiceStatus) -> str:
+    """How many were taken, and why there are none for now: `2 of 8, paused by alice`."""
     taken = f"{row.attempts} of {row.max_attempts}" if row.attempts else "none"
     off = "" if row.enabled else ", switched off"
     return taken + off + (f", paused by {row.paused.by}" if row.paused else "")

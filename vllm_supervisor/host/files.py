@@ -15,6 +15,9 @@ from vllm_supervisor.errors import HostError, LockedError
 UNIT_MODE = 0o644
 """systemd's own units are world-readable, and a unit of ours holds no secret."""
 
+LOCK_MODE = 0o600
+"""Whoever may open a file, if only to read it, may lock it: a user without rights would hold up every remedy."""
+
 LOCK_POLL_S = 0.05
 
 
@@ -107,7 +110,8 @@ def exclusive(path: Path, *, timeout_s: float = 30.0) -> Iterator[None]:
     make_directory(path.parent, mode=0o755)
     deadline_s = time.monotonic() + timeout_s
     try:
-        file = path.open("a")
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, LOCK_MODE), "a")
+        os.fchmod(file.fileno(), LOCK_MODE)  # an earlier version made it readable to all
     except OSError as e:
         raise HostError(f"cannot open the lock {path}: {e.strerror}") from e
     with file:
