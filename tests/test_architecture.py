@@ -20,16 +20,17 @@ MAY_IMPORT = {
     "errors": set[str](),
     "paths": set[str](),
     "simulator": set[str](),
+    "redact": set[str](),
     "programs": {"errors"},
-    "config": {"errors"},
+    "config": {"errors", "redact"},
     "remedy": {"diagnosis", "errors"},
-    "diagnosis": {"errors"},
+    "diagnosis": {"errors", "redact"},
     "units": {"config", "errors"},
     "store": {"errors"},
     "host": {"errors", "programs"},
     "__main__": {"cli"},
 }
-PURE = {"remedy", "diagnosis", "units"}
+PURE = {"remedy", "diagnosis", "units", "redact"}
 # What reaches the world, the clock or chance; `pathlib` is not here, since naming a path touches nothing.
 IMPURE = set(
     """

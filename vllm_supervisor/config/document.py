@@ -19,6 +19,8 @@ from typing import TypeAlias
 
 import yaml
 
+from vllm_supervisor.redact import redact
+
 MAX_BYTES = 1 << 20  # a thousand services fit; a log file or a weight shard given by mistake does not
 MAX_DEPTH = 20  # the deepest JSON argument of vLLM has five levels
 
@@ -92,7 +94,7 @@ class Node:
         elif isinstance(self.value, WrittenInt | WrittenFloat):
             text = str(self.value)
         else:
-            text = json.dumps(self.value, ensure_ascii=False)
+            text = redact(json.dumps(self.value, ensure_ascii=False))
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from vllm_supervisor.config.model import ModelLen, Remediation, Settings, Utilization
+from vllm_supervisor.redact import is_secret
 
 _WRONG_TYPE: Mapping[str, tuple[str, str]] = {
     "bool_type": ("neither true nor false", "write true or false, without quotes"),
@@ -56,7 +57,7 @@ def _words(details: ErrorDetails, path: tuple[str, ...]) -> tuple[str, str, bool
         case "missing":
             return "it is missing", "set it here or under `defaults:`", False
         case "extra_forbidden":
-            return "no such key", _nearest(path), False
+            return "no such key", _nearest(path), is_secret(path[-1])
         case "greater_than_equal":
             return "too small", f"use {context['ge']} or more", False
         case "greater_than":

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from vllm_supervisor.config import secrets
+from vllm_supervisor.redact import is_secret
 
 FLAG = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?:\.[A-Za-z0-9_]+)*")
 
@@ -102,7 +103,7 @@ def complaint(key: str) -> tuple[str, str] | None:
         return "not the name of a flag", "write it as `vllm serve --help` does, without the dashes"
     if flag.startswith("no-"):
         return "a switch that is off is written as false", f"write `{flag.removeprefix('no-')}: false`"
-    if secrets.is_secret(flag.replace("-", "_")):
+    if any(map(is_secret, key.split("."))):
         return _READABLE, "give vLLM a file of root's that holds it, loaded under `credentials:`"
     if whole := _abbreviated(flag):
         _, hint = REFUSED.get(whole, ("", f"write `{whole}`"))
@@ -113,7 +114,7 @@ def complaint(key: str) -> tuple[str, str] | None:
 def holds_secret(key: str) -> bool:
     """Whether what was written there must not be repeated in a message."""
     flag = normal(key.lstrip("-"))
-    return flag.startswith(("api-k", "hf-t")) or secrets.is_secret(flag.replace("-", "_"))
+    return flag.startswith(("api-k", "hf-t")) or any(map(is_secret, flag.partition("=")[0].split(".")))
 
 
 def _abbreviated(flag: str) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +11,7 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from vllm_supervisor.config import checks
+from vllm_supervisor.config import checks, trust
 from vllm_supervisor.config.checks import Complaint
 from vllm_supervisor.config.document import MAX_BYTES, Node, parse
 from vllm_supervisor.config.explain import explained, nearest
@@ -17,6 +19,8 @@ from vllm_supervisor.config.merge import Merged, Source, merge
 from vllm_supervisor.config.model import Service
 from vllm_supervisor.config.problem import Problem
 from vllm_supervisor.errors import ConfigError
+
+MAX_SERVICES = 1000  # far more than any host runs; services are compared in pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +45,26 @@ class Configuration:
         return at.merged.problem(complaint.key, complaint.message, complaint.hint, at.entry)
 
 
-def load(path: Path) -> Configuration:
+def load(path: Path, *, guarded: bool = False) -> Configuration:
     """Read `path` and the `conf.d/*.yaml` beside it.
 
     The `defaults:` of `path` hold for the services of every file; files under conf.d have none of their own. A file
     with any problem is left out whole, so that a half-finished edit is never half-applied; the other files go on. If
     the defaults cannot be read, no service can be rendered as it was meant, and all files are left out.
 
+    Args:
+        path: the main file.
+        guarded: refuse files that somebody besides root may write to. Meant for whoever acts on them as root.
+
     Raises:
-        ConfigError: `path` cannot be opened, or the directory beside it cannot be listed.
+        ConfigError: `path` cannot be opened or trusted, the directory beside it cannot be listed, or there are more
+            than `MAX_SERVICES`.
     """
-    found = _Findings()
+    found = _Findings(guarded)
+    if not str(path).isprintable():  # it stands in the header of units, and in messages
+        raise ConfigError(f"cannot use {str(path)!a}: its name holds what cannot be shown", hint="rename it")
+    if guarded:
+        trust.check_directories(path)
     try:
         text = _text(path, found)
     except OSError as e:
@@ -63,15 +76,13 @@ def load(path: Path) -> Configuration:
         except OSError as e:
             found.add(Problem(file, None, "", "", e.strerror or str(e)))
     defaults = _mapping(path, "defaults", files[path], found)
+    entries = [entry for file, top in files.items() for entry in _services(file, top, found)]
+    if len(entries) > MAX_SERVICES:
+        raise ConfigError(f"cannot use {path}: {len(entries)} services, of {MAX_SERVICES} at the most")
     complete = not found.beyond_services(path)
     if not complete:
         found.broken.update(files)
-    accepted = [
-        accepted
-        for file, top in files.items()
-        for entry in _services(file, top, found)
-        if (accepted := _accept(entry, defaults, found, complete=complete))
-    ]
+    accepted = [accepted for entry in entries if (accepted := _accept(entry, defaults, found, complete=complete))]
     _compare(accepted, found)
     return found.configuration(accepted)
 
@@ -89,6 +100,7 @@ class _Accepted:
 class _Findings:
     """Problems so far, each once, and the files that must be left out."""
 
+    guarded: bool
     problems: dict[Problem, None] = field(default_factory=dict)
     broken: set[Path] = field(default_factory=set)
 
@@ -111,8 +123,15 @@ class _Findings:
 
 
 def _text(file: Path, found: _Findings) -> str | None:
-    """The text of a file; None, with the problem noted, if it is too large or not UTF-8. Raises OSError."""
-    with file.open("rb") as stream:
+    """The text of a file; None, with the problem noted, if it is none that can be used. Raises OSError."""
+    with open(file, "rb", opener=_without_waiting) as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            found.add(Problem(file, None, "", "", "it is a pipe or a device", "name a plain file"))
+            return None
+        if found.guarded and (why := trust.distrusted(status)):
+            found.add(Problem(file, None, "", "", why, trust.way_out(file)))
+            return None
         data = stream.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         found.add(Problem(file, None, "", "", f"it is larger than {MAX_BYTES >> 20} MiB", "is it the right file?"))
@@ -125,17 +144,28 @@ def _text(file: Path, found: _Findings) -> str | None:
         return None
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)  # for somebody to write to a pipe, say
+
+
 def _conf_d(main: Path, found: _Findings) -> Iterator[Path]:
     directory = main.parent / "conf.d"
     try:
-        entries = sorted(directory.iterdir()) if directory.exists() else []
+        if not directory.exists():
+            return
+        if found.guarded:
+            trust.check_directories(directory / "_.yaml")
+        entries = sorted(directory.iterdir())
     except OSError as e:
         raise ConfigError(f"cannot list {directory}: {e.strerror}") from e
     for entry in entries:
         if entry.suffix == ".yml":
             found.add(Problem(entry, None, "", "", "only *.yaml is read here", "rename it to .yaml"))
         elif entry.suffix == ".yaml" and not entry.name.startswith("."):
-            yield entry
+            if entry.name.isprintable():
+                yield entry
+            else:
+                found.add(Problem(entry, None, "", "", "its name holds what cannot be shown", "rename it"))
 
 
 def _top(file: Path, text: str | None, found: _Findings, *, main: bool) -> Node | None:

@@ -9,8 +9,15 @@ from pathlib import Path
 from vllm_supervisor.config import flags
 from vllm_supervisor.config.document import Node
 from vllm_supervisor.config.problem import Problem
+from vllm_supervisor.redact import MASK
 
-MERGED = ("environment", "credentials", "arguments", "remediation")  # entry by entry; every other key is replaced whole
+MERGED = (
+    "environment",
+    "credentials",
+    "arguments",
+    "hardening",
+    "remediation",
+)  # entry by entry; every other key is replaced whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +60,16 @@ class Merged:
         for end in range(len(path), 0, -1):
             if origin := self.origins.get(path[:end]):
                 source, written, node = origin
-                # A list where the mapping of variables should be is docker's way to write NAME=SECRET.
-                shown = "(not shown)" if secret or path == ("environment",) else node.shown()
+                shown = MASK if secret or _may_be_a_secret(path, node) else node.shown()
                 return source.problem((*written, *path[end:]), node, message, hint, shown)
         return entry.problem(path, None, message, hint)
+
+
+def _may_be_a_secret(path: tuple[str, ...], node: Node) -> bool:
+    """Whether what stands there may be a secret that somebody put in the wrong place."""
+    if len(path) == 1 and path[0] in MERGED:  # a list or a text of NAME=SECRET, as docker has it
+        return isinstance(node.value, tuple | str)
+    return path[0] == "credentials" and not str(node.value).startswith("/")  # itself, in place of its file
 
 
 def merge(defaults: Source | None, entry: Source) -> Merged:

@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
 from vllm_supervisor.config import values
+from vllm_supervisor.config.hardening import SCHEMA
 
 DEFAULT_PORT = 8000
 DEFAULT_USER = "vllm"
@@ -78,7 +79,7 @@ class Settings(_Model):
         values.Program,
         Field(description="The `vllm` program to run, an absolute path; its directory comes first in PATH."),
     ]
-    user: values.User = Field(default=DEFAULT_USER, description="The system user the service runs as.")
+    user: values.ServiceUser = Field(default=DEFAULT_USER, description="The system user the service runs as.")
     group: values.User | None = Field(default=None, description="The group it runs as; the user's own if left out.")
     environment: Mapping[values.Variable, values.VariableValue] = Field(
         default={},
@@ -110,6 +111,14 @@ class Settings(_Model):
             "a list for several values, a mapping for JSON."
         ),
         json_schema_extra=values.FLAG_NAMES,
+    )
+    hardening: values.Hardening = Field(
+        default={},
+        description=(
+            "Settings of systemd that confine the service, loosened: false leaves one out, another value takes its "
+            "place."
+        ),
+        json_schema_extra=SCHEMA,
     )
     remediation: Remediation = Field(default=Remediation(), description="What may be done when a start fails.")
     start_timeout: StrictInt = Field(

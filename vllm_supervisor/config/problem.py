@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from vllm_supervisor.redact import printable, redact
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -27,9 +29,9 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        """One line: place, key, value, reason, way out."""
+        """One line: place, key, value, reason, way out. A secret in any of them is masked."""
         place = f"{self.file}:{self.line}" if self.line else str(self.file)
         subject = f" {self.key}" if self.key else " the file"
         value = f" = {self.value}" if self.value else ""
         hint = f"; {self.hint}" if self.hint else ""
-        return f"{place}: cannot use{subject}{value}: {self.message}{hint}"
+        return printable(redact(f"{place}: cannot use{subject}{value}: {self.message}")) + hint

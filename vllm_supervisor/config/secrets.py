@@ -1,27 +1,23 @@
-"""Which names hold secrets, and where a secret goes instead."""
+"""Where a secret goes instead."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-_SECRET = re.compile(r".*(?:_SECRET|PASSWORD|API_?KEY).*|.*_TOKEN|TOKEN|SECRET.*", re.IGNORECASE)
-# Switches whose names only sound like secrets.
-_HARMLESS = frozenset({"HF_HUB_DISABLE_IMPLICIT_TOKEN"})
+from vllm_supervisor.redact import is_secret
 
 API_KEY = (
     "write `api-key: …` into a YAML file of root's, mode 0600, load it as `credentials: {vllm.yaml: FILE}`, and set "
     "`arguments: {config: /run/credentials/vllm-NAME.service/vllm.yaml}`"
 )
+IN_A_TEXT = (
+    "give vLLM a file of root's that holds it, loaded under `credentials:`; a variable of which a part is secret goes "
+    "into a file of root's, mode 0600, that a drop-in names: `EnvironmentFile=` (`systemctl edit vllm-NAME`)"
+)
 _UNREAD: Mapping[str, str] = {
     "VLLM_API_KEY": API_KEY,
     "HUGGING_FACE_HUB_TOKEN": "call it HF_TOKEN",
 }
-
-
-def is_secret(name: str) -> bool:
-    """Whether what has that name, written with underscores, is a secret."""
-    return name not in _HARMLESS and _SECRET.fullmatch(name) is not None
 
 
 def way_out(variable: str) -> str | None:

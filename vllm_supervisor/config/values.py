@@ -23,16 +23,19 @@ from pydantic.config import JsonDict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from vllm_supervisor.config import flags, secrets
+from vllm_supervisor.config import flags, hardening, secrets
+from vllm_supervisor.redact import redact
 
 MAX_NAME = 48  # keeps `vllm-NAME.service` and the paths made of it far below the 255 bytes of a file name
 MAX_GPUS = 256
-RESERVED_NAME = "supervisor"  # vllm-supervisor.service is this program's own unit
+MAX_BYTES = 100_000  # one word of a command line may have 128 KiB (MAX_ARG_STRLEN of Linux)
+RESERVED_NAME = "supervisor"  # vllm-supervisor.service and /var/lib/vllm-supervisor are this program's own
 
 _NAME = f"[a-z0-9][a-z0-9-]{{0,{MAX_NAME - 1}}}"
 _USER = "[a-z_][a-z0-9_-]{0,30}"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
+_ZONE = re.compile("[A-Za-z0-9._-]{1,15}")  # an interface, as the kernel names them
 _PROGRAM = r"/[A-Za-z0-9._+@/-]+"
 _FILE = r"/[^\x00-\x1f\x7f\\]*[^\x00-\x1f\x7f\\\s]"
 _VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
@@ -82,9 +85,13 @@ def _one_line(value: str) -> str:
     if _BREAKS.search(value):
         raise refuse("it holds a line break or a NUL", "a unit's values are one line: put long text into a file")
     try:
-        value.encode()
+        size = len(value.encode())
     except UnicodeEncodeError:
         raise refuse("it is not valid Unicode: half of a surrogate pair") from None
+    if size > MAX_BYTES:
+        raise refuse(f"it is longer than {MAX_BYTES} bytes", "put it into a file, and give the file")
+    if redact(value) != value:
+        raise refuse("it holds a secret, which every user of the host could read", secrets.IN_A_TEXT, secret=True)
     return value
 
 
@@ -95,18 +102,40 @@ def _model(value: str) -> str:
 
 
 def _host(value: str) -> str:
+    address, percent, zone = value.partition("%")  # Python takes anything for a zone, line breaks too
+    if _is_address(address):
+        if not percent or (":" in address and _ZONE.fullmatch(zone)):
+            return value
+    elif _HOST_NAME.fullmatch(value):
+        return value
+    raise refuse("not an address or a host name", "write it without scheme, port and brackets")
+
+
+def _is_address(text: str) -> bool:
     try:
-        ipaddress.ip_address(value)
+        ipaddress.ip_address(text)
     except ValueError:
-        if not _HOST_NAME.fullmatch(value):
-            raise refuse("not an address or a host name", "write it without scheme, port and brackets") from None
-    return value
+        return False
+    return True
 
 
 def _not_reserved(value: str) -> str:
     if value == RESERVED_NAME:
         raise refuse(f"`vllm-{RESERVED_NAME}.service` is this tool's own unit", "choose another name")
     return value
+
+
+def _not_our_directory(user: str) -> str:
+    if user == RESERVED_NAME:  # systemd would hand the directory of our store over to it, as its StateDirectory=
+        raise refuse(f"/var/lib/vllm-{RESERVED_NAME} is this tool's own", "run the service as another user")
+    return user
+
+
+def _hardening(values: Mapping[str, object]) -> Mapping[str, object]:
+    for setting, value in values.items():
+        if found := hardening.complaint(setting, value):
+            raise refuse(f"{setting}: {found[0]}", found[1])
+    return values
 
 
 def _flag(key: str) -> str:
@@ -196,6 +225,8 @@ File = Annotated[
     Matching(_FILE, "not the absolute path of a file", "begin with /, without backslashes or control characters"),
 ]
 User = Annotated[StrictStr, Matching(_USER, "not a name of a user or group", "use one that exists on this host")]
+Hardening = Annotated[Mapping[str, Any], AfterValidator(_hardening)]
+ServiceUser = Annotated[User, AfterValidator(_not_our_directory)]
 Host = Annotated[StrictStr, AfterValidator(_host)]
 Gpus = Annotated[
     tuple[Annotated[StrictInt, Field(ge=0, lt=MAX_GPUS)], ...],

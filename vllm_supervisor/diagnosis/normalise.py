@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from vllm_supervisor.redact import printable, redact
+
 LINE_LIMIT = 65536
 """Characters of a line that are looked at: journald cuts at 48 KiB; what we look for stands at the beginning."""
 
@@ -204,6 +206,6 @@ def raised(text: str, *, in_traceback: bool = False) -> Raised | None:
 
 
 def quote(text: str, limit: int) -> str:
-    """The text on one line, at most `limit` characters."""
-    flat = _BLANKS.sub(" ", text.strip())
+    """The text on one line, at most `limit` characters, fit to be kept and shown: see `redact`."""
+    flat = redact(_BLANKS.sub(" ", printable(text[: 4 * limit]).strip()))
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -4,7 +4,7 @@ from vllm_supervisor.units.argv import Cap, digest, effective, fingerprint, serv
 from vllm_supervisor.units.options import Option, complaints, read_options
 from vllm_supervisor.units.quoting import environment_assignment, exec_word
 from vllm_supervisor.units.render import Host, base_url, ordering, render, render_all, service_name, unit_name
-from vllm_supervisor.units.text import RUN_VARIABLE, Header, header, intact, needs_restart, run_hash
+from vllm_supervisor.units.text import RUN_VARIABLE, Header, header, intact, learned, needs_restart, run_hash
 
 __all__ = [
     "RUN_VARIABLE",
@@ -21,6 +21,7 @@ __all__ = [
     "fingerprint",
     "header",
     "intact",
+    "learned",
     "needs_restart",
     "ordering",
     "read_options",

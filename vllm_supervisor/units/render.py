@@ -31,6 +31,9 @@ _RESTART_MAX_S = 160
 # Above vLLM's own timers on a stop: 5 s for the engine, 4 s for the workers, then its SIGKILL (vLLM 0.8 to 0.32).
 _STOP_S = 30
 _SYSTEM_PATH = "/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Variables by which the dynamic loader takes in code, or writes files. `Environment=` would give them to ExecStartPre=
+# as well, which is root's; given by env(1) they reach the service's own process only.
+_LOADER = re.compile("LD_.*|GCONV_PATH|GLIBC_TUNABLES")
 _HOMES = re.compile(r"(?<![\w.-])/(?:home|root|run/user)(?![\w.-])")
 
 
@@ -108,7 +111,11 @@ def render(service: Service, cap: Cap | None, host: Host, *, fingerprint: str, a
         **_who(service, cap),
         **_limits(service, host),
         after=after,
-        environment=[f"Environment={environment_assignment(*pair)}" for pair in sorted(_environment(service).items())],
+        environment=[
+            f"Environment={environment_assignment(name, value)}"
+            for name, value in sorted(_environment(service).items())
+            if not _LOADER.fullmatch(name)
+        ],
         credentials=[
             f"LoadCredential={name}:{literal(str(path))}" for name, path in sorted(service.credentials.items())
         ],
@@ -118,12 +125,17 @@ def render(service: Service, cap: Cap | None, host: Host, *, fingerprint: str, a
         log_fields=[f"LogExtraFields=VLLM_SUPERVISOR_{k}={v}" for k, v in _log_fields(service, cap, fingerprint)],
         protect_home="no" if _lives_in_a_home(service, host) else "read-only",
     )
-    return marked(_without_newer(text, host.systemd_version))
+    return marked(_loosened(_without_newer(text, host.systemd_version), service.hardening))
 
 
 def _without_newer(text: str, systemd_version: int) -> str:
     lines = text.split("\n")
     return "\n".join(line for line in lines if SINCE.get(line.partition("=")[0], FLOOR) <= systemd_version)
+
+
+def _loosened(text: str, hardening: Mapping[str, object]) -> str:
+    lines = [(line, hardening.get(line.partition("=")[0])) for line in text.split("\n")]
+    return "\n".join(line if to is None else f"{line.partition('=')[0]}={to}" for line, to in lines if to is not False)
 
 
 def _who(service: Service, cap: Cap | None) -> dict[str, object]:
@@ -202,7 +214,10 @@ def _environment(service: Service) -> dict[str, str]:
 
 def _exec_start(service: Service, cap: Cap | None) -> str:
     """One flag a line, so that a diff of the unit reads like one of the YAML."""
-    program, *first = next(words := serve_words(service, cap))
+    first = next(words := serve_words(service, cap))
+    if heeded := [f"{name}={value}" for name, value in sorted(service.environment.items()) if _LOADER.fullmatch(name)]:
+        first = ["/usr/bin/env", *heeded, *first]
+    program, *first = first
     head = " ".join([literal(program), *map(exec_word, first)])
     return "ExecStart=" + " \\\n    ".join([head, *(" ".join(map(exec_word, group)) for group in words)])
 

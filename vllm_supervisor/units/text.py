@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vllm_supervisor.units.argv import digest
+from vllm_supervisor.units.argv import Cap, digest
 
 RUN_VARIABLE = "SUPERVISED_RUN"  # not VLLM_*: vLLM warns of variables of that kind which it does not know
 _UNMARKED = "0" * 16
@@ -14,6 +15,10 @@ RUN_PLACEHOLDER = f"Environment={RUN_VARIABLE}={_UNMARKED}"
 _CHECKSUM = "# Checksum of what follows: "
 _HEADER = re.compile(r"# Written by vllm-supervisor (?P<version>\S+) from (?P<source>.+)")
 _RUN = re.compile(rf"Environment={RUN_VARIABLE}=([0-9a-f]{{16}})")
+# As `render` writes what was learned: each flag, then the reason.
+_LEARNED = "# Runs with "
+_CHANGED = re.compile(r"--(?P<flag>[a-z-]+)(?: (?P<value>[\d.]+) instead of [^,:]+)?(?:, |: )")
+_FINGERPRINT = re.compile(r"LogExtraFields=VLLM_SUPERVISOR_FINGERPRINT=([0-9a-f]{16})")
 # The digest itself, and a time limit that a process which has started no longer asks for.
 _NOT_ITS_BUSINESS = re.compile(rf"Environment=(?:{RUN_VARIABLE}|VLLM_ENGINE_READY_TIMEOUT_S)=")
 
@@ -76,6 +81,23 @@ def intact(text: str) -> bool:
     """Whether a unit of ours is as it was written; False once somebody changed it by hand."""
     _, checksum, rest = [*text.split("\n", 2), "", ""][:3]
     return header(text) is not None and checksum == _CHECKSUM + digest(rest)
+
+
+def learned(text: str) -> tuple[str, Cap] | None:
+    """What remedies had set when a unit of ours was written, and the fingerprint it holds for.
+
+    None where that is nothing, and for a unit that is not as it was written.
+    """
+    told = next((line for line in text.split("\n") if line.startswith(_LEARNED)), "")
+    stamp = next((found[1] for line in text.split("\n") if (found := _FINGERPRINT.fullmatch(line))), "")
+    if not (told and stamp and intact(text)):
+        return None
+    place, values = len(_LEARNED), dict[str, object]()
+    while flag := _CHANGED.match(told, place):
+        values[flag["flag"]] = json.loads(flag["value"]) if flag["value"] else True
+        place = flag.end()
+    value = values.pop("max-num-seqs", None)
+    return stamp, Cap(value if isinstance(value, int) else None, told[place:], values)
 
 
 def needs_restart(old: str, new: str) -> bool:

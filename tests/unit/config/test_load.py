@@ -133,10 +133,10 @@ def problem_cases() -> list[object]:
         "quote it if it begins with { or [",
         "environment: {HF_TOKEN: hf_abc}": "5: cannot use services.a.environment.HF_TOKEN = (not shown): a secret here "
         "can be read by every user of the host; give its file as `credentials: {HF_TOKEN: /path}`",
-        "credentials: {A: rel}": '5: cannot use services.a.credentials.A = "rel": not the absolute path of a file; '
-        "begin with /, without backslashes or control characters",
+        "credentials: {A: rel}": "5: cannot use services.a.credentials.A = (not shown): not the absolute path of a "
+        "file; begin with /, without backslashes or control characters",
         "credentials: {HUGGING_FACE_HUB_TOKEN: /x}": "5: cannot use services.a.credentials.HUGGING_FACE_HUB_TOKEN = "
-        '"/x": nothing reads a credential of that name; call it HF_TOKEN',
+        "(not shown): nothing reads a credential of that name; call it HF_TOKEN",
         "arguments: {max_num_seqs: 4}": f"5: cannot use services.a.arguments.max_num_seqs = 4: {own}; "
         "set the service's `max_num_seqs:`",
         "arguments: {hf-token: x}": f"5: cannot use services.a.arguments.hf-token = (not shown): {secret}; "
