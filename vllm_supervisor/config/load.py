@@ -11,7 +11,8 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from vllm_supervisor.config import checks, trust
+from vllm_supervisor import trust
+from vllm_supervisor.config import checks
 from vllm_supervisor.config.checks import Complaint
 from vllm_supervisor.config.document import MAX_BYTES, Node, parse
 from vllm_supervisor.config.explain import explained, nearest

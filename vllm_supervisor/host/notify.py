@@ -41,7 +41,7 @@ class Notifier:
         """One line for `systemctl status`; sent only when it changed."""
         if text != self._said:
             self._said = text
-            self._notifier.notify(f"STATUS={text}")
+            self._notifier.notify(f"STATUS={' '.join(text.split())}")  # a line of its own would be another message
 
 
 def watchdog_interval_s() -> float:

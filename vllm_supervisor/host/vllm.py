@@ -7,6 +7,7 @@ and whatever it answers is input like any other.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -88,7 +89,8 @@ def _interpreter(executable: Path) -> list[str]:
     """
     try:
         real = executable.resolve(strict=True)
-        with real.open("rb") as file:
+        # Somebody may put a pipe in its place after it was looked at.
+        with open(real, "rb", opener=lambda path, how: os.open(path, how | os.O_NONBLOCK)) as file:
             first, second = file.readline(1024).decode(), file.readline(1024)
     except (OSError, RuntimeError, UnicodeDecodeError):
         return []

@@ -1,4 +1,4 @@
-"""Whom root believes: who may write to the configuration, or to a directory on the way to it, decides what root runs.
+"""Whom root believes: who may write to the configuration or the store, or where they lie, decides what root runs.
 
 As sudo has it for sudoers: each of them belongs to root, and neither everybody nor a group other than root's may write
 to it. A directory like /tmp does no harm: others may make files there, which do not belong to root, and replace none.
@@ -14,8 +14,8 @@ from vllm_supervisor.errors import ConfigError
 
 
 def distrusted(status: os.stat_result) -> str:
-    """Who besides root may write to a file or directory, as half a sentence; "" for nobody."""
-    if status.st_uid != 0:
+    """Who besides root and ourselves may write to a file or directory, as half a sentence; "" for nobody."""
+    if status.st_uid not in (0, os.geteuid()):
         return f"its owner is user {status.st_uid}, not root"
     if status.st_mode & stat.S_IWOTH:
         return "every user may write to it"

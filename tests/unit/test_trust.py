@@ -10,8 +10,8 @@ import pytest
 
 from vllm_supervisor.config import load
 from vllm_supervisor.config.load import MAX_SERVICES
-from vllm_supervisor.config.trust import distrusted
 from vllm_supervisor.errors import ConfigError
+from vllm_supervisor.trust import distrusted
 
 ENTRY = "services: {a: {model: m, executable: /v}}\n"
 
