@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vllm_supervisor import arguments, inforce, planning
+from vllm_supervisor import arguments, inforce, planning, salvage
 from vllm_supervisor.errors import HostError
 from vllm_supervisor.host import clock, files, systemd
 from vllm_supervisor.host.systemd import UnitState
@@ -15,6 +15,9 @@ from vllm_supervisor.observe import Eyes
 from vllm_supervisor.paths import SUPERVISOR_UNIT, Paths
 from vllm_supervisor.planning import Change, Plan, Verb
 from vllm_supervisor.store import Happening, Kind, Store, Task, TaskKind
+
+MEND_S = 30.0
+"""How long to wait for another of our processes before a damaged store is rebuilt."""
 
 SETTLE_S = 3.0
 """How long a unit must stay down before that is its end; a remedy takes it up again well within a second."""
@@ -36,6 +39,7 @@ def apply(paths: Paths, tell: Callable[[str], None]) -> Plan:
         StoreError: the store cannot be written; nothing else was.
     """
     while True:
+        salvage.mend(paths, wait_s=MEND_S)
         plan = planning.plan(paths, tell)
         arguments.keep(paths, plan.answers)
         with files.exclusive(paths.lock):

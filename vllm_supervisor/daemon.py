@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
 
-from vllm_supervisor import inforce, programs
+from vllm_supervisor import inforce, programs, salvage
 from vllm_supervisor.diagnosis import Diagnosis, entry_from_journal, worth_reading
 from vllm_supervisor.errors import HostError, StoreError, SupervisorError, TimedOutError
 from vllm_supervisor.follow import Case, Follower
@@ -27,7 +27,7 @@ from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.judgement import Evidence, Judge
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recovery import Recovery
-from vllm_supervisor.store import Kind, Store, Task, TaskKind
+from vllm_supervisor.store import Kind, Task, TaskKind
 
 BATCH = 5_000
 """Entries taken before the watchdog is fed and signals are looked at: a few milliseconds' worth."""
@@ -62,7 +62,6 @@ class Daemon:
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
         self._host = inforce.this_host()
-        self._store = Store(paths.store)
         self._notifier = Notifier()
         programs.while_waiting(self._notifier.watchdog)
         self._stopping = self._reloading = self._behind = False
@@ -92,8 +91,8 @@ class Daemon:
 
     def _open(self) -> None:
         """Read what is in force, find what happened before now, and take up what was left undone."""
-        self._store.close()  # its file may have been removed, and another be there now
-        self._store = Store(self._paths.store)
+        self._store = salvage.opened(self._paths)
+        self._not_in_force = salvage.not_in_force(self._paths)
         self._judge = Judge(self._paths, self._store)
         self._version = self._store.version()
         self._services = inforce.services(self._store)
@@ -143,6 +142,7 @@ class Daemon:
             self._keep_cursor()
         self._journal.close()
         self._open()
+        self._store.close()  # its file may have been removed, and another be there when it is opened
         self._behind = False
         self._ready()
 
@@ -152,6 +152,8 @@ class Daemon:
         told = f"; paused: {paused}" if paused else ""
         log.say(log.INFO, f"services in force: {', '.join(self._services) or 'none'}{told}")
 
+        if self._not_in_force:
+            log.say(log.CRITICAL, salvage.words(self._not_in_force))
     def _refused(self, error: SupervisorError, wakeup: socket.socket) -> None:
         """Systemd, the journal or the store refused something in the middle of a turn: begin again, a little later.
 

@@ -73,3 +73,9 @@ class StoreError(SupervisorError):
     """The store cannot be opened or is of a newer version than this program."""
 
     exit_code = 74  # EX_IOERR
+
+
+class DamagedStoreError(StoreError):
+    """What the store's file holds is no longer what was written."""
+
+    hint = "vllm-supervisor.service when it starts, and `vllm-supervisor apply`, keep it aside and rebuild it"

@@ -22,6 +22,7 @@ VOICE = {
     Kind.WAITING: (log.WARNING, "38fba9308550461f9b54f102cddb1065"),
     Kind.REPORTED: (log.ERROR, "abadff9006e746688a57eb17e14ab750"),
     Kind.WITHHELD: (log.ERROR, "73c694bff1294ab6918b9f8fd047afae"),
+    Kind.STORE_DAMAGED: (log.CRITICAL, "5f0b9f0a4a5c4e0e9c8f6d6a3b1d7e42"),
 }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from vllm_supervisor import arguments, config, inforce, units
+from vllm_supervisor import arguments, config, inforce, salvage, units
 from vllm_supervisor.config import Configuration, Problem, Service
 from vllm_supervisor.errors import HostError
 from vllm_supervisor.host import clock, files, systemd
@@ -170,8 +170,9 @@ def _applied(service: Service, vllm_version: str | None) -> AppliedService:
 
 def _known(paths: Paths, applied: Mapping[str, AppliedService]) -> _Known:
     try:
-        if not paths.store.exists():
-            return _Known()
+        if not paths.store.exists() or not paths.store.stat().st_size:
+            shown = {name: salvage.shown_cap(paths, name, item.fingerprint) for name, item in applied.items()}
+            return _Known({name: cap for name, cap in shown.items() if cap})
     except PermissionError as e:
         raise HostError(f"cannot look into {paths.state}: {e.strerror}", hint="run it as root") from e
     store = Store(paths.store, read_only=True)

@@ -14,20 +14,29 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from vllm_supervisor.errors import StoreError
+from vllm_supervisor import trust
+from vllm_supervisor.errors import DamagedStoreError, StoreError
 
 HISTORY_ROWS = 10_000
 """Rows of history kept; the oldest go first. A host with 64 services and a failure each day fills it in five months."""
 
 BUSY_TIMEOUT_S = 10.0
 """How long to wait for another of our processes to end its transaction; those take milliseconds."""
+
+T = TypeVar("T")
+
+LOG_PAGES = 100
+"""Pages after which sqlite empties its write-ahead log; a short one is quickly looked through for damage."""
+
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 # One entry per schema version, applied in order to whatever `user_version` a file has. Never edit an entry: add one.
 MIGRATIONS = (
@@ -78,6 +87,8 @@ class Kind(StrEnum):
     LEFT_DOWN = "left-down"
     LEFT_ALONE = "left-alone"
     FORGOT = "forgot"
+    RELEARNED = "relearned"  # from a unit file, since the store knew nothing of it
+    STORE_DAMAGED = "store-damaged"  # of no service
     PAUSED = "paused"
     RESUMED = "resumed"
     WITHHELD = "withheld"  # what would have been done about a failure, had the service not been paused
@@ -203,6 +214,13 @@ _SWITCHES = ("exhausted", "enforce_eager")
 _COLUMNS = ("time_us", "service", "kind", "invocation")
 
 
+def error(doing: str, e: Exception) -> StoreError:
+    """What sqlite or the file system said, as an error of ours; a damaged file is told from one that cannot be had."""
+    code = getattr(e, "sqlite_errorcode", None)
+    damaged = code & 0xFF in _DAMAGE if code else "decode to UTF-8" in str(e) or isinstance(e, ValueError)
+    return (DamagedStoreError if damaged else StoreError)(f"{doing}: {e}")
+
+
 class Store:
     """The sqlite file. One writer at a time; a reader never blocks a writer.
 
@@ -225,7 +243,7 @@ class Store:
             self._db.row_factory = sqlite3.Row
             self._prepare(read_only=read_only)
         except (sqlite3.Error, OSError) as e:
-            raise StoreError(f"cannot open the store {path}: {e}") from e
+            raise error(f"cannot open the store {path}", e) from e
 
     def _prepare(self, *, read_only: bool) -> None:
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -244,6 +262,7 @@ class Store:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
         for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        self._db.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
             self._db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version={number}; COMMIT;")
 
     def close(self) -> None:
@@ -254,13 +273,19 @@ class Store:
         try:
             return self._db.execute(statement, values)
         except sqlite3.Error as e:
-            raise StoreError(f"cannot use the store {self.path}: {e}") from e
+            raise error(f"cannot use the store {self.path}", e) from e
 
     def _rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as e:
-            raise StoreError(f"cannot read the store {self.path}: {e}") from e
+            raise error(f"cannot read the store {self.path}", e) from e
+
+    def _made(self, make: Callable[[sqlite3.Row], T], rows: Iterable[sqlite3.Row]) -> list[T]:
+        try:
+            return [make(row) for row in rows]
+        except ValueError as e:
+            raise error(f"cannot read the store {self.path}", e) from e
 
     def _replaced(self) -> bool:
         """Whether the file was removed or replaced while it was open: what is written is then lost at the end."""
@@ -289,13 +314,26 @@ class Store:
                     self._db.execute("ROLLBACK")
                 raise
         except sqlite3.Error as e:
-            raise StoreError(f"cannot write to the store {self.path}: {e}") from e
+            raise error(f"cannot write to the store {self.path}", e) from e
 
     def version(self) -> int:
         """A number that changes whenever another connection has committed something."""
         return int(self._rows("PRAGMA data_version")[0][0])
 
     # Services in force
+    def restore(self, table: str, row: Mapping[str, Any]) -> bool:
+        """Take a row over from another store; columns that this version does not know are left out.
+
+        Returns:
+            False when it does not fit, or when one of its key is there.
+        """
+        known = [column["name"] for column in self._rows(f"PRAGMA table_info({table})") if column["name"] in row]
+        insert = f"INSERT OR IGNORE INTO {table} ({', '.join(known)}) VALUES ({', '.join('?' * len(known))})"  # noqa: S608
+        try:
+            return bool(self._db.execute(insert, [row[name] for name in known]).rowcount)
+        except sqlite3.Error:
+            return False
+
 
     def services(self) -> dict[str, AppliedService]:
         """Every service that `apply` put in force, by name, sorted."""
@@ -336,7 +374,7 @@ class Store:
     def tasks(self) -> dict[str, Task]:
         """What was decided and not yet carried out, by service."""
         rows = self._rows("SELECT * FROM tasks ORDER BY service")
-        return {row["service"]: Task(**{**dict(row), "kind": TaskKind(row["kind"])}) for row in rows}
+        return {task.service: task for task in self._made(_task, rows)}
 
     def put_task(self, task: Task) -> None:
         """Remember what is to be done, replacing what was to be done for that service."""
@@ -389,7 +427,7 @@ class Store:
             "SELECT * FROM history WHERE :service IS NULL OR service = :service ORDER BY id DESC LIMIT :limit",
             {"service": service, "limit": limit},
         )
-        return [_happening(row) for row in rows][::-1]
+        return self._made(_happening, rows)[::-1]
 
     def happened(self, service: str, invocation: str, kind: Kind) -> bool:
         """Whether the history holds a row of that kind for that invocation."""
@@ -413,6 +451,30 @@ _DETAILS = {f.name for f in fields(Happening)} - {*_COLUMNS, "id"}
 
 
 def _happening(row: sqlite3.Row) -> Happening:
-    details: dict[str, Any] = json.loads(row["details"])
-    known = {key: value for key, value in details.items() if key in _DETAILS}
+    known = {key: value for key, value in _object(row["details"]).items() if key in _DETAILS}
     return Happening(row["time_us"], row["service"], Kind(row["kind"]), row["invocation"], id=row["id"], **known)
+def _task(row: sqlite3.Row) -> Task:
+    return Task(**{**dict(row), "kind": TaskKind(row["kind"])})
+
+
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"{text[:20]!r} is no JSON object")
+    return value
+
+
+def _positive(row: Mapping[str, Any]) -> None:
+    if row["value"] is not None and row["value"] < 1:
+        raise ValueError(f"a cap of {row['value']}")
+
+
+CHECKS: Mapping[str, Callable[[Any], object]] = {
+    "services": lambda row: _object(row["spec"]),
+    "caps": _positive,
+    "tasks": _task,
+    "history": _happening,
+}
+"""By table, what raises ValueError for a row that cannot be as it was written."""

@@ -25,14 +25,17 @@ def command(name: str | None, as_json: bool) -> None:
     from vllm_supervisor.apply import daemon_is_up
     from vllm_supervisor.observe import statuses
     from vllm_supervisor.paths import Paths
+    from vllm_supervisor.salvage import notices
 
     rows = statuses(Paths(), name)
-    up = daemon_is_up()
+    up, told = daemon_is_up(), notices(Paths())
     if as_json:
-        say_json({"daemon": up, "services": [asdict(row) for row in rows]})
+        say_json({"daemon": up, "notices": told, "services": [asdict(row) for row in rows]})
         return
     out = console()
     out.print(_table(rows))
+    for notice in told:
+        out.print(styled(notice, "bold red"))
     if not up:
         out.print("vllm-supervisor.service is not running: nothing is remedied if a start fails", style="bold yellow")
 

@@ -79,6 +79,16 @@ def remove(path: Path) -> None:
 def make_directory(path: Path, *, mode: int) -> None:
     """Make a directory, and those above it, where there is none.
 
+def move(source: Path, target: Path) -> None:
+    """Rename a file within its directory, for good, over what is there.
+
+    Raises:
+        OSError: the directory does not allow it.
+    """
+    source.replace(target)
+    _sync_directory(target.parent)
+
+
     Raises:
         HostError: it cannot be made.
     """
