@@ -12,6 +12,7 @@ from tests.live.fleet import DAEMON, VLLM, Fleet
 from tests.live.test_races import said_by_the_daemon, script
 from tests.live.test_recovery import SINGLE, with_environment
 from tests.sandbox import CLONE, PYTHON, SUPERVISOR, Sandbox, obstacle
+from vllm_supervisor.judgement import VOICE
 
 SOCKET = "vllm-supervisor-control.socket"
 PROCESS = "vllm-supervisor-control@.service"
@@ -21,17 +22,25 @@ HALF_FITS = with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4)
 SLEEPER = "[Service]\nExecStart=/bin/sleep infinity\nExecReload=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
 
 
+def shell_lines(page):
+    """The first block of shell commands on a page of the documentation that installs a file of ours."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", (CLONE / page).read_text(), re.MULTILINE | re.DOTALL)
+    return next(block for block in blocks if "share/vllm-supervisor/units" in block)
+
+
+def lay_out(box):
+    """What the wheel brings along, where `pip install` puts it."""
+    for path in (CLONE / "units").iterdir():
+        box.write(f"/opt/vllm-supervisor/share/vllm-supervisor/units/{path.name}", path.read_text())
+
+
 def install(box):
-    """The part for operators, as docs/operators.md has it installed; alice is in the group, bob is not."""
-    box.run(["groupadd", "--system", "vllm-operators"], check=True)
-    box.run(["useradd", "--groups", "vllm-operators", "alice"], check=True)
+    """The part for operators, by the lines of its page; alice is in the group, bob is not."""
+    lay_out(box)
+    box.run(["sh", "-euc", shell_lines("docs/operators.md")], check=True)
+    box.run(["useradd", "alice"], check=True)
+    box.run(["usermod", "--append", "--groups", "vllm-operators", "alice"], check=True)
     box.run(["useradd", "bob"], check=True)
-    for name in (SOCKET, PROCESS):
-        box.write(f"/etc/systemd/system/{name}", (CLONE / "units" / name).read_text())
-    rules = (CLONE / "units/vllm-supervisor.rules").read_text()
-    box.write("/etc/polkit-1/rules.d/50-vllm-supervisor.rules", rules)
-    box.run(["systemctl", "daemon-reload"], check=True)
-    box.run(["systemctl", "start", SOCKET], check=True)
 
 
 @pytest.fixture
@@ -73,7 +82,7 @@ def test_a_member_of_the_group(fleet):
     fleet.supervisor("apply")
     assert fleet.box.run(["stat", "-c", "%a %U", "/var/lib/vllm-supervisor/store.sqlite"]).stdout == "600 root\n"
 
-    for arguments in (["status"], ["status", "a"], ["history", "a"], ["history", "--json"], ["explain", "a"]):
+    for arguments in (["status", "a"], ["history", "--json"], ["explain", "a"]):
         member, root = as_user(fleet.box, "alice", *arguments), fleet.run(*arguments)
         assert (member.returncode, member.stdout, member.stderr) == (0, root.stdout, root.stderr)
     assert as_user(fleet.box, "alice", "pause", "a").returncode == 0
@@ -383,6 +392,19 @@ def test_apply_goes_on_while_it_is_paused(fleet):
     assert (status["condition"], status["effective"], status["enabled"]) == ("ready", 256, False)
     assert "switched off, paused by root" in fleet.supervisor("status")
     assert "remediation: {enabled: false}" in fleet.supervisor("explain", "a")
+
+
+def test_the_catalog_is_installed_by_the_lines_of_the_readme(box):
+    """`journalctl -x` then explains what the daemon says."""
+    lay_out(box)
+    lines = [line for line in shell_lines("README.md").splitlines() if "catalog" in line]
+
+    box.run(["sh", "-euc", "\n".join(lines)], check=True)
+
+    told = box.run(
+        ["journalctl", "--dump-catalog", *(message_id for _, message_id in VOICE.values())], check=True
+    ).stdout
+    assert told.count("Defined-By: vllm-supervisor") == len(VOICE)
 
 
 def test_how_exposed_the_process_of_a_request_is(fleet):
