@@ -17,6 +17,7 @@ from vllm_supervisor.redact import is_secret
 
 FLAG = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?:\.[A-Za-z0-9_]+)*")
 
+_MAX = 255  # characters of a flag with its dots; far more than any has
 _OWN_KEY = "it has a key of its own"
 _READABLE = "every user of the host can read a secret on a command line"
 _NO_HTTP = "without HTTP on a port nothing can tell when the service is ready"
@@ -99,7 +100,7 @@ def complaint(key: str) -> tuple[str, str] | None:
         return "a short option of vLLM", f"write `{SHORT[bare]}`"
     if key != bare:
         return "a flag is written without leading dashes and without `=`", f"write `{bare}: VALUE`"
-    if not FLAG.fullmatch(key):
+    if not FLAG.fullmatch(key) or len(key) > _MAX:
         return "not the name of a flag", "write it as `vllm serve --help` does, without the dashes"
     if flag.startswith("no-"):
         return "a switch that is off is written as false", f"write `{flag.removeprefix('no-')}: false`"

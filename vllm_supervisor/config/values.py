@@ -38,7 +38,7 @@ _HOST_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _ZONE = re.compile("[A-Za-z0-9._-]{1,15}")  # an interface, as the kernel names them
 _PROGRAM = r"/[A-Za-z0-9._+@/-]+"
 _FILE = r"/[^\x00-\x1f\x7f\\]*[^\x00-\x1f\x7f\\\s]"
-_VARIABLE = "[A-Za-z_][A-Za-z0-9_]*"
+_VARIABLE = "[A-Za-z_][A-Za-z0-9_]{0,254}"
 _CREDENTIAL = "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
 _BREAKS = re.compile(r"[\n\r\0]")
 _OUR_VARIABLES: Mapping[str, tuple[str, str]] = {
