@@ -65,6 +65,7 @@ class Daemon:
         self._notifier = Notifier()
         programs.while_waiting(self._notifier.watchdog)
         self._stopping = self._reloading = self._behind = False
+        self._killed: dict[str, str] = {}
         self._open()
 
     def run(self) -> int:
@@ -93,7 +94,7 @@ class Daemon:
         """Read what is in force, find what happened before now, and take up what was left undone."""
         self._store = salvage.opened(self._paths)
         self._not_in_force = salvage.not_in_force(self._paths)
-        self._judge = Judge(self._paths, self._store)
+        self._judge = Judge(self._paths, self._store, self._killed)
         self._version = self._store.version()
         self._services = inforce.services(self._store)
         self._pauses = self._store.pauses()
@@ -141,8 +142,8 @@ class Daemon:
         with suppress(StoreError):  # its file may have been removed, which opening it anew puts right
             self._keep_cursor()
         self._journal.close()
-        self._open()
         self._store.close()  # its file may have been removed, and another be there when it is opened
+        self._open()
         self._behind = False
         self._ready()
 
@@ -151,9 +152,9 @@ class Daemon:
         paused = ", ".join(name or "all" for name in self._pauses)
         told = f"; paused: {paused}" if paused else ""
         log.say(log.INFO, f"services in force: {', '.join(self._services) or 'none'}{told}")
-
         if self._not_in_force:
             log.say(log.CRITICAL, salvage.words(self._not_in_force))
+
     def _refused(self, error: SupervisorError, wakeup: socket.socket) -> None:
         """Systemd, the journal or the store refused something in the middle of a turn: begin again, a little later.
 
@@ -264,7 +265,7 @@ class Daemon:
         if self._store.pause(task.service):
             return  # it stays in the store; resuming begins with reading everything anew
         if item is not None and task.kind is not TaskKind.START:  # a start is the business of `apply`
-            steps = Recovery(self._paths, self._store, self._host, item, task).steps()
+            steps = Recovery(self._paths, self._store, self._host, item, task, self._killed).steps()
             self._recoveries[task.service] = (not_before_s, steps)
 
     def _advance(self) -> None:

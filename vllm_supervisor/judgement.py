@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vllm_supervisor import inforce, remedy
 from vllm_supervisor.diagnosis import Diagnosis
-from vllm_supervisor.host import clock, log, systemd
+from vllm_supervisor.host import clock, journal, log, systemd
 from vllm_supervisor.inforce import InForce
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recovery import hindrance
@@ -21,9 +22,11 @@ VOICE = {
     Kind.GAVE_UP: (log.CRITICAL, "911dd56b171b435485823b79d6889dab"),
     Kind.WAITING: (log.WARNING, "38fba9308550461f9b54f102cddb1065"),
     Kind.REPORTED: (log.ERROR, "abadff9006e746688a57eb17e14ab750"),
-    Kind.WITHHELD: (log.ERROR, "73c694bff1294ab6918b9f8fd047afae"),
     Kind.STORE_DAMAGED: (log.CRITICAL, "5f0b9f0a4a5c4e0e9c8f6d6a3b1d7e42"),
+    Kind.WITHHELD: (log.ERROR, "73c694bff1294ab6918b9f8fd047afae"),
 }
+
+_NO_REASON = ("unknown", "killed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,16 @@ class Evidence:
 
 
 class Judge:
-    """Answers evidence about services in force."""
+    """Answers evidence about services in force.
 
-    def __init__(self, paths: Paths, store: Store) -> None:
-        self._paths, self._store = paths, store
+    Args:
+        paths: where things are.
+        store: where it is written down.
+        killed: unit -> invocation that a remedy killed last.
+    """
+
+    def __init__(self, paths: Paths, store: Store, killed: Mapping[str, str]) -> None:
+        self._paths, self._store, self._killed = paths, store, killed
 
     def served(self, item: InForce, evidence: Evidence) -> None:
         """A run became ready: note it, once."""
@@ -62,6 +71,8 @@ class Judge:
         if event is None:
             return None
         step = remedy.decide(inforce.state(self._store, item), event)
+        if self._is_known(item, evidence, step) or _was_stopped(evidence, diagnosis):
+            return None
         obstacle = self._obstacle(item, evidence, step)
         if obstacle:
             self._commit(item, evidence, Step(inforce.state(self._store, item), None, ""), Kind.REPORTED, why=obstacle)
@@ -81,6 +92,14 @@ class Judge:
             case _:
                 return self._commit(item, evidence, step, Kind.REPORTED, why=_told(evidence, step, diagnosis))
 
+    def _is_known(self, item: InForce, evidence: Evidence, step: Step) -> bool:
+        """Whether it is part of a remedy: a start at the old value by somebody else, or how that one was ended."""
+        if not isinstance(step.action, Relaunch | GiveUp):
+            return self._killed.get(item.unit) == evidence.invocation
+        task = self._store.tasks().get(item.applied.name)
+        under_way = task is not None and task.kind is TaskKind.RELAUNCH
+        return under_way and step.state.learned == inforce.state(self._store, item).learned
+
     def _obstacle(self, item: InForce, evidence: Evidence, step: Step) -> str:
         """Why a decided remedy must not be carried out; "" when nothing speaks against it."""
         if not isinstance(step.action, Relaunch | GiveUp | Withhold):
@@ -88,6 +107,8 @@ class Judge:
         state = systemd.show([item.unit])[item.unit]
         if state.invocation and state.invocation != evidence.invocation:
             return "not acted on: a later run of the unit has begun, and its own evidence counts"
+        if state.ready:
+            return "not acted on: it serves all the same"
         if evidence.fingerprint != item.applied.fingerprint:
             return "not acted on: the run was started from settings that are no longer in force"
         return hindrance(self._paths, state)
@@ -111,6 +132,11 @@ class Judge:
         if new:
             _say(item, happening)
         return todo
+
+
+def _was_stopped(evidence: Evidence, diagnosis: Diagnosis) -> bool:
+    """Whether somebody ended a start that told no reason of its own; its lines do not always tell that."""
+    return diagnosis.rule in _NO_REASON and journal.end(evidence.invocation) is journal.End.STOPPED
 
 
 def _told(evidence: Evidence, step: Step, diagnosis: Diagnosis) -> str:

@@ -6,7 +6,7 @@ reloaded, whatever starts it next starts it at the new value.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from vllm_supervisor import inforce, units
@@ -19,6 +19,9 @@ from vllm_supervisor.store import Happening, Kind, Store, Task, TaskKind
 
 EMPTY_TIMEOUT_S = 30.0
 """After SIGKILL a process ends when its system call does; one that waits for a GPU driver can take many seconds."""
+
+KILL_AGAIN_S = 2.0
+"""A process that was made while SIGKILL went round the group is still there after so long."""
 
 GPU_TIMEOUT_S = 60.0
 """How long the driver may take to return the memory of a killed process before we start regardless."""
@@ -50,7 +53,7 @@ def replaces_command(drop_in: str) -> bool:
     return any(equals and key.strip() == "ExecStart" for key, equals, _ in settings)
 
 
-def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool, stopped: bool) -> str:
+def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool, end: journal.End) -> str:
     """Why a unit must not be killed or started now, as a sentence; "" when nothing is in the way.
 
     Args:
@@ -58,16 +61,22 @@ def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool, stopp
         job: type of the job queued for it, "" for none.
         task: what is to be done; its invocation is the one that failed.
         up_to_date: whether a main process is there that was started from the unit file as it is now.
-        stopped: whether a stop job ended the run that failed. A start that is stopped is "failed" too, since vLLM does
-            not end with status 0 while it loads.
+        end: what ended the run that failed. A start that is stopped is "failed" too, since vLLM does not end with
+            status 0 while it loads; and one that failed is "inactive" once its failure was reset, by us for one, and
+            has the result "success" then. One that was stopped between two starts keeps the result of the first.
     """
+    if state.load_state == "not-found":
+        return "somebody removed the unit file"
     if not state.wanted_by_operator:
         return "somebody disabled or masked the unit"
     if job == "stop":
         return "somebody is stopping the unit"
-    if state.active_state == "inactive":
-        return "a start is queued already" if job else "somebody stopped the unit"
-    if stopped and state.active_state == "failed":
+    if state.active_state == "inactive" and job:
+        return "a start is queued already"
+    was_reset = state.result == "success" and end is journal.End.FAILED and state.invocation == task.invocation
+    if state.active_state == "inactive" and not was_reset:
+        return "somebody stopped the unit"
+    if state.active_state == "failed" and end is journal.End.STOPPED:
         return "somebody stopped the unit"
     if state.ready:
         return "the unit is serving"
@@ -85,10 +94,22 @@ class Recovery:
     """One task on one unit, carried out a step at a time so that the loop of the daemon never waits.
 
     `steps()` is to be advanced until it ends; each value it yields says what it waits for.
+
+    Args:
+        paths: where things are.
+        store: where the task is.
+        host: what units are rendered for.
+        item: the service.
+        task: what is to be done.
+        killed: unit -> invocation that was killed last; kept here, and read by whoever judges how that one ended.
     """
 
-    def __init__(self, paths: Paths, store: Store, host: units.Host, item: InForce, task: Task) -> None:
+    def __init__(
+        self, paths: Paths, store: Store, host: units.Host, item: InForce, task: Task, killed: dict[str, str]
+    ) -> None:
         self._paths, self._store, self._host, self._item, self.task = paths, store, host, item, task
+        self._killed = killed
+        self._group = ""  # control group of the old start
 
     def steps(self) -> Iterator[str]:
         """Do it.
@@ -96,48 +117,32 @@ class Recovery:
         Raises:
             HostError: systemd or the file system refused; the task stays in the store and can be carried out again.
         """
-        unit = self._item.unit
-        yield from self._until_resumed()
-        if why := (yield from self._until_written()):
+        for step in (self._to_write, self._to_kill):
+            if why := (yield from self._alone(step)):
+                return self._end(Kind.LEFT_ALONE, why)
+        if why := (yield from self._until_empty()):
             return self._end(Kind.LEFT_ALONE, why)
-        yield from self._until_resumed()
-        why, state = self._look()
-        if why:
-            return self._end(Kind.LEFT_ALONE, why)
-        systemd.kill(unit)
-        yield from self._until_empty(state.control_group)
         yield from self._until_memory_is_back()
-        yield from self._until_resumed()
-        why, _ = self._look()
-        if why:
+        if why := (yield from self._alone(self._to_finish)):
             return self._end(Kind.LEFT_ALONE, why)
-        systemd.reset_failed(unit)
         if self.task.kind is TaskKind.STOP:
-            systemd.stop([unit], block=False)
-            return self._end(Kind.LEFT_DOWN, f"{unit} is left down")
-        systemd.restart([unit])
-        return self._end(Kind.STARTED_AGAIN, f"{unit} is started again")
+            return self._end(Kind.LEFT_DOWN, f"{self._item.unit} is left down")
+        return self._end(Kind.STARTED_AGAIN, f"{self._item.unit} is started again")
 
-    def _until_resumed(self) -> Iterator[str]:
-        """A pause holds a remedy up before its next act; the daemon then begins it again, from the store."""
-        while pause := self._store.pause(self.task.service):
-            yield f"paused by {pause.by}"
-
-    def _until_written(self) -> Generator[str, None, str]:
-        """Write the unit once nobody else of ours is changing units, `apply` for one, which may take minutes over it.
-
-        Returns:
-            Why it was not written, as a sentence; "" when it was.
-        """
+    def _alone(self, step: Callable[[], str]) -> Generator[str, None, str]:
+        """Take a step once nothing is paused and nobody else of ours is changing units; what it says is returned."""
         while True:
+            while pause := self._store.pause(self.task.service):
+                yield f"paused by {pause.by}"  # and then begun again by the daemon, from the store
             try:
                 with files.exclusive(self._paths.lock, timeout_s=0):
-                    return self._write()
+                    return step()
             except LockedError:
                 yield "waiting for another vllm-supervisor that is changing units"
-                yield from self._until_resumed()
 
-    def _write(self) -> str:
+    # The steps: each looks again, and says why nothing more is to be done about the unit; "" when all is well.
+
+    def _to_write(self) -> str:
         unit = self._item.unit
         if why := self._overtaken() or hindrance(self._paths, systemd.show([unit])[unit]):
             return why
@@ -147,6 +152,31 @@ class Recovery:
         if systemd.show([unit])[unit].needs_reload:
             systemd.daemon_reload()
         return ""
+
+    def _to_kill(self) -> str:
+        why, state = self._look()
+        self._group = state.control_group
+        if not why:
+            self._killed[state.name] = state.invocation
+            systemd.kill(state.name)
+        return why
+
+    def _to_finish(self) -> str:
+        """Queue the job. What somebody did since the look is for systemd to see: it takes one job after the other."""
+        unit = self._item.unit
+        why, state = self._look()
+        if why:
+            return why
+        systemd.reset_failed(unit)
+        if self.task.kind is TaskKind.STOP:
+            systemd.stop([unit], block=False, override=False)
+            return ""
+        if state.active_state in ("failed", "inactive"):
+            systemd.start(unit)
+            return ""
+        systemd.restart_unless_stopped(unit)
+        after = systemd.show([unit])[unit]
+        return "somebody stopped the unit" if after.active_state == "inactive" and not after.job else ""
 
     def _overtaken(self) -> str:
         overtaken = self._store.tasks().get(self.task.service) != self.task
@@ -159,13 +189,28 @@ class Recovery:
         if why := self._overtaken():
             return why, state
         text = files.read_text(self._paths.units / unit) or ""
-        stopped = journal.was_stopped(self.task.invocation)
-        return hands_off(state, job, self.task, up_to_date=runs(state.main_pid, text), stopped=stopped), state
+        end = journal.end(self.task.invocation)
+        return hands_off(state, job, self.task, up_to_date=runs(state.main_pid, text), end=end), state
 
-    def _until_empty(self, group: str) -> Iterator[str]:
+    # What is waited for
+
+    def _until_empty(self) -> Generator[str, None, str]:
         deadline_s = clock.monotonic_s() + EMPTY_TIMEOUT_S
-        while (pids := processes.in_control_group(group)) and clock.monotonic_s() < deadline_s:
-            yield f"waiting for {len(pids)} processes to end, {processes.describe(pids[0])} among them"
+        again_s = clock.monotonic_s() + KILL_AGAIN_S
+        while (left := self._left()) and clock.monotonic_s() < deadline_s:
+            yield f"waiting for {left}"
+            if clock.monotonic_s() > again_s:
+                again_s = clock.monotonic_s() + KILL_AGAIN_S
+                if why := (yield from self._alone(self._to_kill)):
+                    return why
+        return ""
+
+    def _left(self) -> str:
+        """What is left of the old start, for people; "" when it is gone."""
+        if pids := processes.in_control_group(self._group):
+            return f"{len(pids)} processes to end, {processes.describe(pids[0])} among them"
+        ending = systemd.show([self._item.unit])[self._item.unit].active_state == "deactivating"
+        return "systemd to call the old start ended" if ending else ""
 
     def _until_memory_is_back(self) -> Iterator[str]:
         deadline_s = clock.monotonic_s() + GPU_TIMEOUT_S

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from tests.faults import fault
 from tests.live.fleet import DAEMON, VLLM, Fleet
+from tests.live.points import DIES, ENDS, HANGS, SENTENCE, Points, put_in_the_way, script
 from tests.live.test_recovery import SINGLE, with_environment
 from tests.sandbox import PYTHON, SUPERVISOR
-
-SENTENCE = (
-    "(EngineCore pid=7) ERROR 11-29 15:26:59 [core.py:1510] RuntimeError: CUDA out of memory occurred when warming up "
-    "sampler with 1024 dummy requests. Please try lowering `max_num_seqs` or `gpu_memory_utilization`"
-)
 
 
 @pytest.fixture
 def fleet(box):
     return Fleet(box)
-
-
-def script(fleet, text):
-    """A stand-in for `vllm` that a test writes itself; where it lies."""
-    fleet.box.write("/opt/vllm/bin/scripted", f"#!/bin/sh\n{text}\n", mode=0o755)
-    return "/opt/vllm/bin/scripted"
 
 
 def rows(fleet, kind, name="a"):
@@ -53,15 +46,10 @@ BROKEN = "/run/broken"
 
 def break_systemctl(fleet):
     """The daemon's `systemctl` refuses everything but --version while the file is there."""
-    fleet.box.write(
-        "/opt/shim/systemctl",
+    put_in_the_way(
+        fleet,
         f'#!/bin/sh\n[ -e {BROKEN} ] && [ "$1" != --version ] && {{ echo Access denied >&2; exit 1; }}\n'
         'exec /usr/bin/systemctl "$@"\n',
-        mode=0o755,
-    )
-    fleet.box.write(
-        f"/etc/systemd/system/{DAEMON}.d/shim.conf",
-        f"[Service]\nEnvironment=PATH=/opt/shim:{SUPERVISOR.rpartition('/')[0]}:/usr/bin:/bin\n",
     )
 
 
@@ -318,3 +306,70 @@ def test_a_program_that_is_not_executable(fleet):
     assert done.returncode == 71
     assert "nothing was written" in done.stderr
     assert "as root" not in done.stderr
+
+
+STAYS_DOWN = {
+    "stopped": ("systemctl stop $unit", DIES),
+    "stopped while it hangs": ("systemctl stop $unit", HANGS),
+    "disabled": ("systemctl disable --now $unit", DIES),
+    "masked": ("ln -sf /dev/null $file; systemctl daemon-reload; systemctl stop $unit", HANGS),
+    "deleted": ("rm $file; systemctl stop $unit; systemctl daemon-reload", DIES),
+}
+
+
+@pytest.mark.parametrize("act", STAYS_DOWN)
+@fault(
+    "a unit is {act} by hand at every point of its recovery",
+    made="before each call that the daemon makes of `systemctl`, at a service of its own",
+    promised="it stays down; one row of history says whose hand it was",
+)
+def test_it_stays_down_whenever_it_is(fleet, seen, act):
+    """No point is too late, not even the one right before the job that starts it again."""
+    done_by_hand, end = STAYS_DOWN[act]
+    points = Points(fleet, done_by_hand.replace("systemctl", "/usr/bin/systemctl"), end=end)
+    told = points.rows()
+
+    states = {name: fleet.show(name, "ActiveState") for name in points.reached}
+    assert set(states.values()) <= {"inactive", "failed"}, (states, fleet.log())
+    for name in points.reached:
+        ends = [row["why"] for row in told[name] if row["kind"] in ENDS]
+        assert len(ends) == 1, (name, ends)
+        # Once it has been started again, it is that start that is stopped.
+        assert re.match(r"somebody |.* is gone: |.* was replaced by |.* is started again", ends[0]), (name, ends)
+    steps = max(len(lowered(told[name])) for name in points.reached)
+    seen(f"at every point: down, with {len(ends)} row and {steps} step at the most")
+
+
+def lowered(rows):
+    """The lowerings among some rows."""
+    return [f"{row['tried']} to {row['to']}" for row in rows if row["kind"] == "lowered"]
+
+
+COMES_UP = {
+    "restarted": ("systemctl restart --no-block $unit", HANGS),
+    "reset": ("systemctl reset-failed $unit", DIES),
+    "edited": (
+        "mkdir -p $file.d; printf '[Service]\\nCPUWeight=7\\n' >$file.d/own.conf; systemctl daemon-reload",
+        DIES,
+    ),
+}
+
+
+@pytest.mark.parametrize("act", COMES_UP)
+@fault(
+    "a unit is {act} by hand at every point of its recovery",
+    made="before each call that the daemon makes of `systemctl`, at a service of its own",
+    promised="it ends ready at the learned value, after one step; what was edited is kept",
+)
+def test_it_comes_up_whatever_is_done(fleet, seen, act):
+    """Restarts of several hands end in one service that is ready."""
+    done_by_hand, end = COMES_UP[act]
+    points = Points(fleet, done_by_hand.replace("systemctl", "/usr/bin/systemctl"), end=end)
+    points.wait_for(["ready"])
+    told, status = points.rows(), fleet.status()
+
+    found = {(status[name]["condition"], status[name]["effective"], *lowered(told[name])) for name in points.names}
+    assert all(fleet.show(name, "CPUWeight") == "7" for name in points.reached if act == "edited")
+    assert len(found) == 1, (found, fleet.log())
+    condition, value, *steps = found.pop()
+    seen(f"at every point: {condition} at {value}, {len(steps)} step: {', '.join(steps)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.states import unit_state as state
+from vllm_supervisor.host.journal import End
 from vllm_supervisor.recovery import hands_off, replaces_command
 from vllm_supervisor.store import Task, TaskKind
 
@@ -12,27 +13,43 @@ TASK = Task("a", TaskKind.RELAUNCH, "run1", 1)
 
 
 @pytest.mark.parametrize(
-    ("unit", "job", "up_to_date", "stopped", "expected"),
+    ("unit", "job", "up_to_date", "end", "expected"),
     [
-        pytest.param(state("activating", "start-post"), "", False, False, "", id="still-dying"),
-        pytest.param(state("activating", "auto-restart"), "", False, False, "", id="waits-to-be-restarted"),
-        pytest.param(state("failed", "failed"), "", False, False, "", id="at-its-start-limit"),
-        pytest.param(state("failed", "failed"), "", False, True, "stopped", id="stopped-while-starting"),
-        pytest.param(state("activating", "start"), "", False, True, "", id="stopped-and-started-at-the-old-value"),
-        pytest.param(state("inactive", "dead"), "", False, False, "stopped", id="stopped-while-waiting"),
-        pytest.param(state("inactive", "dead"), "start", False, False, "queued", id="started-by-hand"),
-        pytest.param(state("deactivating", "stop-sigterm"), "stop", False, False, "stopping", id="being-stopped"),
-        pytest.param(state("active", "running", invocation="run2"), "", True, False, "serving", id="serves"),
-        pytest.param(state("activating", "start", invocation="run2"), "", True, False, "again", id="already-new"),
+        pytest.param(state("activating", "start-post"), "", False, End.RESTARTED, "", id="still-dying"),
+        pytest.param(state("activating", "auto-restart"), "", False, End.RESTARTED, "", id="waits-to-be-restarted"),
+        pytest.param(state("failed", "failed"), "", False, End.FAILED, "", id="at-its-start-limit"),
+        pytest.param(state("failed", "failed"), "", False, End.STOPPED, "stopped", id="stopped-while-starting"),
         pytest.param(
-            state("activating", "start", invocation="run2"), "", False, False, "", id="again-at-the-old-value"
+            state("activating", "start"), "", False, End.STOPPED, "", id="stopped-and-started-at-the-old-value"
         ),
-        pytest.param(state("failed", "failed", file_state="disabled"), "", False, False, "disabled", id="disabled"),
+        pytest.param(state("inactive", "dead"), "", False, End.RESTARTED, "stopped", id="stopped-while-waiting"),
+        pytest.param(state("inactive", "dead"), "", False, End.STOPPED, "stopped", id="stopped-and-said"),
+        pytest.param(state("inactive", "dead"), "", False, End.FAILED, "", id="its-failure-was-reset"),
+        pytest.param(
+            state("inactive", "dead", result="exit-code"), "", False, End.FAILED, "stopped", id="stopped-not-said-yet"
+        ),
+        pytest.param(
+            state("inactive", "dead", invocation="run2"), "", False, End.FAILED, "stopped", id="a-later-run-was-stopped"
+        ),
+        pytest.param(state("inactive", "dead"), "start", False, End.RESTARTED, "queued", id="started-by-hand"),
+        pytest.param(
+            state("deactivating", "stop-sigterm"), "stop", False, End.RESTARTED, "stopping", id="being-stopped"
+        ),
+        pytest.param(state("active", "running", invocation="run2"), "", True, End.RESTARTED, "serving", id="serves"),
+        pytest.param(
+            state("activating", "start", invocation="run2"), "", True, End.RESTARTED, "again", id="already-new"
+        ),
+        pytest.param(
+            state("activating", "start", invocation="run2"), "", False, End.RESTARTED, "", id="again-at-the-old-value"
+        ),
+        pytest.param(
+            state("failed", "failed", file_state="disabled"), "", False, End.RESTARTED, "disabled", id="disabled"
+        ),
     ],
 )
-def test_hands_off(unit, job, up_to_date, stopped, expected):
+def test_hands_off(unit, job, up_to_date, end, expected):
     """What somebody did by hand stands, and what systemd has done already is not done again."""
-    why = hands_off(unit, job, TASK, up_to_date=up_to_date, stopped=stopped)
+    why = hands_off(unit, job, TASK, up_to_date=up_to_date, end=end)
 
     assert expected in why
     assert bool(why) is bool(expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import Any
 
 from systemd import journal
@@ -11,9 +12,22 @@ from vllm_supervisor.errors import JournalError
 
 Fields = Mapping[str, Any]
 
-# SD_MESSAGE_UNIT_STOPPED, SD_MESSAGE_UNIT_RESTART_SCHEDULED of sd-messages.h
+# SD_MESSAGE_UNIT_STOPPED, _UNIT_RESTART_SCHEDULED, _UNIT_FAILURE_RESULT of sd-messages.h
 _STOPPED = "9d1aaa27d60140bd96365438aad20286"
 _RESTART_SCHEDULED = "5eb03494b6584870a536b337290809b3"
+_FAILED = "d9b373ed55a64feb8242e02dbe79a49c"
+
+
+class End(Enum):
+    """What ended a run of a unit, as far as systemd has said."""
+
+    FAILED = "it failed, and is left so"
+    RESTARTED = "it failed, and systemd starts it again"
+    STOPPED = "a stop job"
+    NOT_SAID = "nothing was said of an end"
+
+
+_ENDS = {_FAILED: End.FAILED, _RESTART_SCHEDULED: End.RESTARTED, _STOPPED: End.STOPPED}
 
 
 def unit_matches(units: Iterable[str]) -> list[list[str]]:
@@ -133,8 +147,8 @@ def begin_us(invocation: str) -> int | None:
     return int(first["__REALTIME_TIMESTAMP"]) if first else None
 
 
-def was_stopped(invocation: str) -> bool:
-    """Whether this run of a unit was ended by a stop job, rather than by itself.
+def end(invocation: str) -> End:
+    """What ended this run of a unit: the last that systemd said of it counts.
 
     "Stopped" is the only word systemd says of the stop of a unit that is still starting, and some versions say it too
     when they start a unit again by themselves; then they say that first.
@@ -142,20 +156,24 @@ def was_stopped(invocation: str) -> bool:
     Raises:
         JournalError: the journal cannot be read.
     """
-    return _says(invocation, _STOPPED) and not _says(invocation, _RESTART_SCHEDULED)
-
-
-def _says(invocation: str, message_id: str) -> bool:
-    return _first([[f"INVOCATION_ID={invocation}", "_PID=1", f"MESSAGE_ID={message_id}"]]) is not None
+    said = End.NOT_SAID
+    for fields in _entries([[f"INVOCATION_ID={invocation}", "_PID=1", f"MESSAGE_ID={word}"] for word in _ENDS], 100):
+        word = _ENDS[fields["MESSAGE_ID"]]
+        said = said if word is End.STOPPED and said is End.RESTARTED else word
+    return said
 
 
 def _first(matches: list[list[str]]) -> Fields | None:
+    return next(iter(_entries(matches, 1)), None)
+
+
+def _entries(matches: list[list[str]], limit: int) -> list[Fields]:
     journal = Journal()
     journal.match(matches)
     journal.seek_realtime(0)
-    entries, _ = journal.read(1)
+    entries, _ = journal.read(limit)
     journal.close()
-    return entries[0] if entries else None
+    return entries
 
 
 def _decoded(value: Any) -> Any:

@@ -181,15 +181,41 @@ def restart(units: Sequence[str]) -> None:
         programs.run(["systemctl", "restart", "--no-block", "--", *units])
 
 
-def stop(units: Sequence[str], *, block: bool) -> None:
+def restart_unless_stopped(unit: str) -> None:
+    """Queue a restart job like `restart` does, unless the unit was stopped or is being stopped.
+
+    Whether it was is looked at by PID 1, between two jobs: no stop by hand is too late to be seen. A unit that is
+    inactive, failed or on its way there stays as it is, without an error.
+
+    Raises:
+        HostError: systemd did not take it, since a stop job is under way for one.
+    """
+    programs.run(["systemctl", "try-restart", "--no-block", "--job-mode=fail", "--", unit])
+
+
+def start(unit: str) -> None:
+    """Queue a start job for a unit that is down.
+
+    Raises:
+        HostError: systemd did not take it, since a stop job is under way for one.
+    """
+    programs.run(["systemctl", "start", "--no-block", "--job-mode=fail", "--", unit])
+
+
+def stop(units: Sequence[str], *, block: bool, override: bool = True) -> None:
     """Stop units; with `block`, return once they are down (at the latest after their TimeoutStopSec=).
+
+    Args:
+        units: which ones.
+        block: whether to wait.
+        override: whether a start that is queued or under way gives way.
 
     Raises:
         HostError: systemd did not take the jobs.
     """
     if units:
-        wait = [] if block else ["--no-block"]
-        programs.run(["systemctl", "stop", *wait, "--", *units], timeout_s=600 if block else programs.TIMEOUT_S)
+        options = [*([] if block else ["--no-block"]), *([] if override else ["--job-mode=fail"])]
+        programs.run(["systemctl", "stop", *options, "--", *units], timeout_s=600 if block else programs.TIMEOUT_S)
 
 
 def hang_up(unit: str) -> None:
@@ -239,12 +265,19 @@ def verify(files: Mapping[str, str]) -> None:
     """
     if not files:
         return
-    with tempfile.TemporaryDirectory(prefix="vllm-supervisor-verify-") as directory:
-        for name, text in files.items():
-            (Path(directory) / name).write_text(text, encoding="utf-8", errors="surrogateescape")
-        paths = [str(Path(directory) / name) for name in files]
-        try:
-            programs.run(["systemd-analyze", "verify", "--recursive-errors=no", "--man=no", "--", *paths])
-        except HostError as e:
-            message = str(e).replace(f"{directory}/", "")
-            raise HostError(message, hint="nothing was written") from e
+    try:
+        with tempfile.TemporaryDirectory(prefix="vllm-supervisor-verify-") as directory:
+            _verify(Path(directory), files)
+    except OSError as e:
+        raise HostError(f"cannot write the units that are to be checked: {e}", hint="nothing was written") from e
+
+
+def _verify(directory: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8", errors="surrogateescape")
+    paths = [str(directory / name) for name in files]
+    try:
+        programs.run(["systemd-analyze", "verify", "--recursive-errors=no", "--man=no", "--", *paths])
+    except HostError as e:
+        message = str(e).replace(f"{directory}/", "")
+        raise HostError(message, hint="nothing was written") from e

@@ -1,0 +1,124 @@
+"""What an operator does, done at every point of a recovery.
+
+The daemon does one thing after the other, and each of its steps ends in a call of `systemctl`, to look or to act. So a
+`systemctl` of ours on its PATH reaches every state a recovery passes through: service `s3` has the operator's hand at
+it just before the third call that concerns it, `s4` before the fourth, and all of them fail at the same moment. How
+many points there are is found, not listed: a recovery that ended before its number was called had no such point.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tests.live.fleet import DAEMON, VLLM, Fleet
+from tests.live.test_recovery import SINGLE, with_environment
+from tests.sandbox import PYTHON, SUPERVISOR
+
+SENTENCE = (
+    "(EngineCore pid=7) ERROR 11-29 15:26:59 [core.py:1510] RuntimeError: CUDA out of memory occurred when warming up "
+    "sampler with 1024 dummy requests. Please try lowering `max_num_seqs` or `gpu_memory_utilization`"
+)
+DIES = "exit 1"
+HANGS = "exec sleep 100"
+
+_SEEN = "/run/vllm-supervisor/seen"
+_SHIM = f"""#!/bin/sh
+name= many=
+for word in "$@"; do
+    case $word in
+        {DAEMON}) ;;
+        vllm-*.service) many=$name name=${{word#vllm-}} name=${{name%.service}} ;;
+    esac
+done
+# What names no unit belongs to the recovery that named one last; what names many is a look at all of them.
+case $1 in daemon-reload | list-jobs) name=$(cat {_SEEN}/last 2>/dev/null) ;; esac
+if [ "$name" ] && [ ! "$many" ]; then
+    mkdir -p {_SEEN}
+    echo "$name" >{_SEEN}/last
+    # How often the end of something is waited for is no point of its own.
+    [ "$(tail -n 3 {_SEEN}/$name 2>/dev/null | sort -u)" = show ] && [ "$1" = show ] && exec /usr/bin/systemctl "$@"
+    echo "$1" >>{_SEEN}/$name
+    [ "$name" = "s$(wc -l <{_SEEN}/$name)" ] && echo >{_SEEN}/$name.done && . /opt/shim/act >&2
+fi
+exec /usr/bin/systemctl "$@"
+"""
+
+
+def put_in_the_way(fleet: Fleet, shim: str) -> None:
+    """Have the daemon, and nobody else, find this script as its `systemctl`."""
+    fleet.box.write("/opt/shim/systemctl", shim, mode=0o755)
+    path = f"/opt/shim:{SUPERVISOR.rpartition('/')[0]}:/usr/bin:/bin"
+    fleet.box.write(f"/etc/systemd/system/{DAEMON}.d/shim.conf", f"[Service]\nEnvironment=PATH={path}\n")
+
+
+def script(fleet: Fleet, text: str, name: str = "scripted") -> str:
+    """A stand-in for `vllm` that a test writes itself; where it lies."""
+    fleet.box.write(f"/opt/vllm/bin/{name}", f"#!/bin/sh\n{text}\n", mode=0o755)
+    return f"/opt/vllm/bin/{name}"
+
+
+def fails_above_512(fleet: Fleet, end: str = DIES) -> str:
+    """Says the sentence and ends as told, at any value but 512, where it serves."""
+    text = f'case "$*" in *"--max-num-seqs 512"*) exec {VLLM} "$@" ;; esac\ncat >&2 <<"E"\n{SENTENCE}\nE\n{end}'
+    return script(fleet, text)
+
+
+# Waits, in the sandbox, until each of some services has a row of history that ends its recovery.
+_WAIT = """
+import sqlite3, sys, time
+names, kinds, ends = set(sys.argv[1].split()), sys.argv[2].split(), time.monotonic() + 100
+while time.monotonic() < ends:
+    store = sqlite3.connect("file:/var/lib/vllm-supervisor/store.sqlite?mode=ro", uri=True)
+    found = {service for service, kind in store.execute("SELECT service, kind FROM history") if kind in kinds}
+    store.close()
+    if names <= found:
+        sys.exit()
+    time.sleep(0.05)
+sys.exit(f"still without an end: {names - found}")
+"""
+ENDS = ("started-again", "left-alone", "left-down", "reported")
+
+
+class Points:
+    """Services that fail together, with a hand at each at another point of its recovery.
+
+    Args:
+        act: shell, with the service in $name and its unit in $unit.
+        end: what a failing start does after it said the sentence.
+        most: how many services, which must be more than there are points.
+
+    Attributes:
+        reached: the services that an act was done to.
+    """
+
+    def __init__(self, fleet: Fleet, act: str, *, end: str = DIES, most: int = 15) -> None:
+        self.fleet, self.names = fleet, [f"s{number}" for number in range(1, most + 1)]
+        put_in_the_way(fleet, _SHIM)
+        # However slow the machine, it is not systemd that starts them again. This drop-in is for all of them.
+        fleet.box.write("/etc/systemd/system/vllm-.service.d/patient.conf", "[Service]\nRestartSec=1h\n")
+        fleet.box.write("/opt/shim/act", f"unit=vllm-$name.service file=/etc/systemd/system/$unit\n{act}\n")
+        roomy = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=0.1, SIM_SHARDS=1)
+        service = {**roomy, "arguments": {}, "executable": fails_above_512(fleet, end)}
+        places = {name: {"gpus": [number], "port": 8000 + number} for number, name in enumerate(self.names)}
+        fleet.configure({name: {**service, **place} for name, place in places.items()})
+        fleet.start_daemon()
+        fleet.supervisor("apply", "--no-wait")
+        self.wait_for(ENDS)
+        done = fleet.box.run(["sh", "-c", f"cd {_SEEN}; echo *.done"], check=True).stdout.split()
+        self.reached = [name for name in self.names if f"{name}.done" in done]
+        assert len(self.reached) < most, f"no fewer points than {most}"
+        assert len(self.reached) >= 6, "a look, a commit, a look, a write, a look and a reload are not all"
+
+    def wait_for(self, kinds: Sequence[str]) -> None:
+        """Wait until each service has a row of history of one of these kinds."""
+        command = [PYTHON, "-S", "-c", _WAIT, " ".join(self.names), " ".join(kinds)]
+        self.fleet.box.run(command, check=True, timeout=110)
+
+    def rows(self) -> dict[str, list[dict[str, Any]]]:
+        """The history of each service."""
+        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in self.names}
+        for row in json.loads(self.fleet.supervisor("history", "--json")):
+            rows[row["service"]].append(row)
+        return rows
