@@ -1,7 +1,7 @@
-"""`./dev bench`: how long a recovery takes, and how fast a journal is read and judged.
+"""`./dev bench`: how long a recovery takes, and what else is measured in the modules beside this one.
 
 A recovery goes from the error line to systemd's "Starting" of the run at the lower value. Both times are journald's
-own, so nothing of the measurement is in them. How the other is measured: tests/sandbox/throughput.py.
+own, so nothing of the measurement is in them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 import sys
 
 from tests.live.fleet import Fleet
-from tests.sandbox import Sandbox, SandboxError, throughput
+from tests.sandbox import Sandbox, SandboxError, endurance, idle, load, throughput
 
 SERVICE = {
     "model": "org/small",
@@ -49,22 +49,32 @@ def recovery(runs: int) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Measure what is named, or both; 1 when a bound is not held."""
-    parser = argparse.ArgumentParser(prog="./dev bench", description="Measure WHAT, or both with their defaults.")
-    parser.set_defaults(runs=20, entries=1_000_000, rounds=3)
+    """Measure what is named, or everything; 1 when a bound is not held."""
+    parser = argparse.ArgumentParser(prog="./dev bench", description="Measure WHAT, or everything with its defaults.")
+    parser.set_defaults(runs=20, entries=None, rounds=3, services=load.SERVICES, recoveries=2000, seconds=idle.SECONDS)
     what = parser.add_subparsers(metavar="WHAT", dest="what")
-    one = what.add_parser("recovery", help="from the error line to the new start", argument_default=argparse.SUPPRESS)
-    one.add_argument("--runs", type=int)
-    other = what.add_parser("throughput", help="reading a journal, beside others", argument_default=argparse.SUPPRESS)
-    other.add_argument("--entries", type=int)
-    other.add_argument("--rounds", type=int)
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return what.add_parser(name, help=text, argument_default=argparse.SUPPRESS)
+
+    add("recovery", "from the error line to the new start").add_argument("--runs", type=int)
+    one = add("throughput", "reading a journal, beside others")
+    one.add_argument("--entries", type=int)
+    one.add_argument("--rounds", type=int)
+    one = add("load", "many services that fail at once")
+    one.add_argument("services", type=int, nargs="*", metavar="N")
+    one.add_argument("--entries", type=int, help="of another unit, in the journal")
+    add("endurance", "what grows with the number of recoveries").add_argument("recoveries", type=int, nargs="?")
+    add("idle", "what watching costs, beside others").add_argument("--seconds", type=int)
     options = parser.parse_args(argv)
-    codes = []
-    if options.what != "throughput":
-        codes.append(recovery(options.runs))
-    if options.what != "recovery":
-        codes.append(throughput.main(options.entries, options.rounds))
-    return max(codes)
+    measures = {
+        "recovery": lambda: recovery(options.runs),
+        "throughput": lambda: throughput.main(options.entries or 1_000_000, options.rounds),
+        "load": lambda: load.main(options.entries or load.ENTRIES, options.services or load.SERVICES),
+        "endurance": lambda: endurance.main(options.recoveries),
+        "idle": lambda: idle.main(options.seconds),
+    }
+    return max(measures[name]() for name in ([options.what] if options.what else measures))
 
 
 if __name__ == "__main__":

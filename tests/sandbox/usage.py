@@ -1,0 +1,49 @@
+"""What a process of a sandbox uses, read from outside, at no cost to it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.sandbox import Sandbox
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """One process at one moment.
+
+    Attributes:
+        cpu_s: processor seconds of its own and of the children it has waited for.
+        private_kib: memory that would be free if it ended (USS).
+        dirty_kib: the part of it that was written to, and cannot be read from a file again.
+        shared_kib: private, and its share of what it shares (PSS).
+    """
+
+    cpu_s: float
+    private_kib: int
+    dirty_kib: int
+    shared_kib: int
+    descriptors: int
+    threads: int
+
+
+def usage(box: Sandbox, pid: int) -> Usage:
+    """What this process uses now."""
+    process = Path(f"/proc/{box.pid}/root/proc/{pid}")
+    stat = process.joinpath("stat").read_text().rpartition(")")[2].split()
+    memory = {
+        line.split(":")[0]: line.split()[1] for line in process.joinpath("smaps_rollup").read_text().splitlines()[1:]
+    }
+    private = sum(int(memory[key]) for key in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
+    own_ns = sum(int(thread.read_text().split()[0]) for thread in process.glob("task/*/schedstat"))
+    cpu_s = own_ns / 1e9 + sum(map(int, stat[13:15])) * _TICK_S  # cutime, cstime
+    dirty = int(memory["Private_Dirty"])
+    return Usage(cpu_s, private, dirty, int(memory["Pss"]), len(list(process.joinpath("fd").iterdir())), int(stat[17]))
+
+
+def main_pid(box: Sandbox, unit: str) -> int:
+    """The main process of a unit."""
+    return int(box.run(["systemctl", "show", unit, "--value", "-p", "MainPID"], check=True).stdout)
