@@ -103,9 +103,10 @@ class Daemon:
         self._follower = Follower(names, small_default=any(small_default(card.name) for card in gpu.read().values()))
         self._said: dict[str, str] = {}
         self._settled: dict[str, str] = {}
-        self._states = systemd.show(list(self._by_unit))
         self._journal = Journal()
         self._journal.match(unit_matches(self._by_unit) or [["_BOOT_ID=", "_PID=0"]])
+        self._journal.seek_end()  # what is written from here on is read in any case
+        self._states = systemd.show(list(self._by_unit))
         self._seek()
         self._refresh_at_s = self._cursor_at_s = 0.0
         self._recoveries: dict[str, tuple[float, Iterator[str]]] = {}
@@ -114,8 +115,7 @@ class Daemon:
 
     def _seek(self) -> None:
         """Stand where reading on tells all about runs that are not ready yet and misses nothing since last time."""
-        begins_us = []
-        cursor = self._store.cursor
+        begins = []
         for state in self._states.values():
             item = self._by_unit[state.name]
             if state.ready:
@@ -123,18 +123,15 @@ class Daemon:
                 if not self._store.happened(item.applied.name, state.invocation, Kind.READY):
                     self._judge.served(item, Evidence(state.invocation, item.applied.fingerprint, ""))
                 continue
-            if state.invocation and (begin_us := journal.begin_us(state.invocation)):
-                begins_us.append(begin_us)
-            if not cursor:
-                begins_us.append(item.applied.applied_us)
-        if cursor:
-            here_us = self._journal.seek_cursor(cursor)
-            if not begins_us or (here_us is not None and here_us <= min(begins_us)):
+            if state.invocation and (begin := journal.begin(state.invocation)):
+                begins.append(begin)
+        first = min(begins, key=lambda mark: mark.monotonic_us, default=None)  # all of them in this boot
+        if cursor := self._store.cursor:
+            here = self._journal.seek_cursor(cursor)
+            if first is None or (here is not None and here.before(first)):
                 return
-        if begins_us:
-            self._journal.seek_realtime(min(begins_us))
-        else:
-            self._journal.seek_end()
+        if first is not None:
+            self._journal.seek_mark(first)
 
     def _reload(self) -> None:
         self._reloading = False
@@ -208,7 +205,7 @@ class Daemon:
                 self._refresh_at_s = 0.0
             if served := self._follower.take(entry, clock.monotonic_s()):
                 self._judge.served(self._by_unit[served.unit], self._evidence(served, None))
-        if passed < BATCH:
+        if self._journal.caught_up:
             for case, diagnosis in self._follower.due(clock.monotonic_s()):
                 self._answer(case, diagnosis)
             self._advance()
@@ -217,7 +214,7 @@ class Daemon:
             self._reloading |= self._others_in_force()
         if passed and clock.monotonic_s() > self._cursor_at_s:
             self._keep_cursor()
-        return passed == BATCH
+        return not self._journal.caught_up
 
     def _others_in_force(self) -> bool:
         """Whether other services or pauses are in force now: a SIGHUP sent while we started has reached nobody."""
@@ -306,7 +303,7 @@ class Daemon:
         for state in self._states.values():
             if "" in self._pauses or self._by_unit[state.name].applied.name in self._pauses:
                 continue
-            if settled(state, clock.realtime_us()) and self._settled.get(state.name) != state.invocation:
+            if settled(state, clock.monotonic_s()) and self._settled.get(state.name) != state.invocation:
                 self._settled[state.name] = state.invocation
                 systemd.reset_failed(state.name)
 
@@ -346,6 +343,6 @@ def small_default(card: str) -> bool:
     return "a100" in card.lower() or "gb10" in card.lower()
 
 
-def settled(state: UnitState, now_us: int) -> bool:
-    """Whether a service has served for so long that its earlier starts no longer count."""
-    return state.ready and state.restarts > 0 and now_us - state.changed_us > SETTLED_S * 1e6
+def settled(state: UnitState, now_s: float) -> bool:
+    """Whether a service has served for so long, by the monotonic clock, that its earlier starts no longer count."""
+    return state.ready and state.restarts > 0 and now_s - state.changed_s > SETTLED_S

@@ -79,9 +79,10 @@ class Eyes:
 
     def look(self) -> None:
         """Take in what was written since the last look."""
-        passed = BATCH
-        while passed == BATCH:
-            entries, passed = self._journal.read(BATCH, keep=worth_reading)
+        caught_up = False
+        while not caught_up:
+            entries, _ = self._journal.read(BATCH, keep=worth_reading)
+            caught_up = self._journal.caught_up
             for fields in entries:
                 if entry := entry_from_journal(fields):
                     self._trackers.feed(entry)

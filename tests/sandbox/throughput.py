@@ -103,7 +103,7 @@ def ours() -> dict[str, object]:
         for fields in entries:
             if entry := entry_from_journal(fields):
                 follower.take(entry, time.monotonic())
-        if passed < 5_000:
+        if journal.caught_up:
             due = follower.due(time.monotonic() + DRAIN_LIMIT_S)
             return {"entries": read, "verdicts": [diagnosis.rule for _, diagnosis in due]}
 

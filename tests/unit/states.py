@@ -14,7 +14,7 @@ def unit_state(
     result: str = "success",
     main_pid: int = 0,
     restarts: int = 0,
-    changed_us: int = 0,
+    changed_s: float = 0.0,
 ) -> UnitState:
     """Make one; what is not given is as it is for a unit without a process, a job or a drop-in."""
     return UnitState(
@@ -31,6 +31,7 @@ def unit_state(
         needs_reload=False,
         job=0,
         control_group="",
-        changed_us=changed_us,
-        began_us=changed_us,
+        changed_us=0,
+        began_us=0,
+        changed_s=changed_s,
     )

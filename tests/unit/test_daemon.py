@@ -8,11 +8,11 @@ from tests.unit.states import unit_state
 from vllm_supervisor.daemon import SETTLED_S, settled, small_default
 from vllm_supervisor.host.systemd import UnitState
 
-NOW_US = 10_000_000_000
+NOW_S = 10_000.0
 
 
 def state(active: str, sub: str, restarts: int, age_s: float) -> UnitState:
-    return unit_state(active, sub, main_pid=1, restarts=restarts, changed_us=int(NOW_US - age_s * 1e6))
+    return unit_state(active, sub, main_pid=1, restarts=restarts, changed_s=NOW_S - age_s)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def state(active: str, sub: str, restarts: int, age_s: float) -> UnitState:
 )
 def test_a_start_counter_is_cleared_only_after_serving_for_long(unit, expected):
     """A loop of failing starts must run into its limit; crashes hours apart must not."""
-    assert settled(unit, NOW_US) is expected
+    assert settled(unit, NOW_S) is expected
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ class UnitState:
         main_pid: 0 for none.
         changed_us: when its state last changed, microseconds since the epoch, 0 if never.
         began_us: when it last left the inactive state, likewise.
+        changed_s: when its state last changed, in monotonic seconds, which nobody sets; 0 if never.
     """
 
     name: str
@@ -48,6 +49,7 @@ class UnitState:
     control_group: str
     changed_us: int
     began_us: int
+    changed_s: float
 
     @property
     def ready(self) -> bool:
@@ -102,6 +104,7 @@ def _state(unit: str, block: str) -> UnitState:
         control_group=got.get("ControlGroup", ""),
         changed_us=_realtime_us(got.get("StateChangeTimestampMonotonic", "")),
         began_us=_realtime_us(got.get("InactiveExitTimestampMonotonic", "")),
+        changed_s=int(got.get("StateChangeTimestampMonotonic") or 0) / 1e6,
     )
 
 
