@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -13,7 +13,7 @@ from vllm_supervisor.host import clock, files, systemd
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.observe import Eyes
 from vllm_supervisor.paths import SUPERVISOR_UNIT, Paths
-from vllm_supervisor.planning import Change, Plan, Verb
+from vllm_supervisor.planning import Plan, Verb
 from vllm_supervisor.store import Happening, Kind, Store, Task, TaskKind
 
 MEND_S = 30.0
@@ -42,28 +42,43 @@ def apply(paths: Paths, tell: Callable[[str], None]) -> Plan:
         salvage.mend(paths, wait_s=MEND_S)
         plan = planning.plan(paths, tell)
         arguments.keep(paths, plan.answers)
-        with files.exclusive(paths.lock):
-            if not _overtaken(paths, plan):
-                _carry_out(paths, plan)
+        systemd.verify({change.unit: plan.texts[change.unit] for change in plan.of(Verb.CREATE, Verb.UPDATE)})
+        if not plan.anything:
+            return plan
+        files.make_directory(paths.state, mode=0o700)
+        with files.exclusive(paths.lock, tell=tell), closing(Store(paths.store)) as store:
+            if _overtaken(paths, store, plan):
+                continue
+            up = _still_up(plan)
+            if not up:
+                _carry_out(paths, store, plan)
                 return plan
+        # A stop may take minutes. The lock is for others meanwhile, and what is started may need what these hold.
+        tell(f"waiting for {', '.join(up)} to stop")
+        systemd.stop(up, block=True)
 
 
-def _overtaken(paths: Paths, plan: Plan) -> bool:
+def _overtaken(paths: Paths, store: Store, plan: Plan) -> bool:
     """Whether another `apply` or a remedy has been at the units since the plan was made."""
-    return any(files.read_text(paths.units / change.unit) != change.there for change in plan.changes)
+    others = planning.standing(store) != plan.standing
+    return others or any(files.read_text(paths.units / change.unit) != change.there for change in plan.changes)
 
 
-def _carry_out(paths: Paths, plan: Plan) -> None:
-    written = [change for change in plan.changes if change.verb in (Verb.CREATE, Verb.UPDATE)]
-    removed = [change for change in plan.changes if change.verb is Verb.REMOVE]
+def _still_up(plan: Plan) -> list[str]:
+    """Units that are to be removed and are not down yet; that they are to stop has then been said to systemd."""
+    states = systemd.show([change.unit for change in plan.of(Verb.REMOVE)])
+    # A unit that is down may not even be loaded any more, and systemd refuses to stop what it does not know.
+    up = [state.name for state in states.values() if state.job or state.active_state not in ("inactive", "failed")]
+    _kill_what_is_loading(up)
+    systemd.stop(up, block=False)
+    return up
+
+
+def _carry_out(paths: Paths, store: Store, plan: Plan) -> None:
+    written, removed = plan.of(Verb.CREATE, Verb.UPDATE), plan.of(Verb.REMOVE)
     started = [change for change in plan.changes if change.start]
-    systemd.verify({change.unit: plan.texts[change.unit] for change in written})
-    if not plan.anything:
-        return
-    files.make_directory(paths.state, mode=0o700)
-    store = Store(paths.store)
     promised = _promise(store, plan)
-    _remove(paths, removed)
+    _remove(paths, [change.unit for change in removed])
     # Not the texts of the plan: a remedy that was decided since is in the store, and it gave way to our promise.
     texts = inforce.unit_texts(store, {change.name for change in (*written, *started)}, inforce.this_host())
     for unit, text in texts.items():
@@ -74,7 +89,6 @@ def _carry_out(paths: Paths, plan: Plan) -> None:
     tell_daemon()
     _start([change.unit for change in started])
     _fulfilled(store, promised)
-    store.close()
 
 
 def _promise(store: Store, plan: Plan) -> list[Task]:
@@ -97,12 +111,8 @@ def _promise(store: Store, plan: Plan) -> list[Task]:
     return promised
 
 
-def _remove(paths: Paths, removed: Sequence[Change]) -> None:
-    """Stop, then remove: a unit without its file keeps running under settings nobody can see."""
-    names = [change.unit for change in removed]
-    _kill_what_is_loading(names)
-    # A unit that is down may not even be loaded any more, and systemd refuses to stop what it does not know.
-    systemd.stop([s.name for s in systemd.show(names).values() if s.job or s.active_state != "inactive"], block=True)
+def _remove(paths: Paths, names: Sequence[str]) -> None:
+    """Once it is down: a unit without its file would keep running under settings nobody can see."""
     systemd.disable(names)
     for name in names:
         files.remove(paths.units / name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -16,7 +17,7 @@ from vllm_supervisor.host import clock, files, systemd
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recovery import replaces_command, runs
-from vllm_supervisor.store import AppliedService, LearnedCap, Store, TaskKind
+from vllm_supervisor.store import AppliedService, LearnedCap, Store, Task, TaskKind
 
 
 class Verb(StrEnum):
@@ -66,6 +67,19 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What an `apply` leaves in the store, so that another one can tell that it was here.
+
+    Attributes:
+        in_force: services as they were last applied.
+        promised: starts that were promised and not carried out yet, by service.
+    """
+
+    in_force: Mapping[str, AppliedService] = field(default_factory=dict)
+    promised: Mapping[str, Task] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything `apply` would do, and all it needs to do it.
 
@@ -76,6 +90,7 @@ class Plan:
         applied: what would then be in force, by service.
         reload: systemd has not yet read a file that is there.
         answers: what vLLMs answered that were asked for their flags, by the file to keep it in.
+        standing: what it was made from.
     """
 
     changes: tuple[Change, ...]
@@ -84,11 +99,16 @@ class Plan:
     applied: Mapping[str, AppliedService]
     reload: bool
     answers: Mapping[Path, str]
+    standing: Standing
 
     @property
     def anything(self) -> bool:
         """Whether anything on the host would change."""
         return self.reload or any(change.changes for change in self.changes)
+
+    def of(self, *verbs: Verb) -> list[Change]:
+        """The changes of some kinds."""
+        return [change for change in self.changes if change.verb in verbs]
 
     @property
     def summary(self) -> str:
@@ -119,13 +139,11 @@ class _Known:
 
     Attributes:
         caps: of the services as they would be rendered now.
-        promised: services whose start was promised.
-        in_force: services as they were last applied.
+        standing: what was applied before.
     """
 
     caps: Mapping[str, LearnedCap] = field(default_factory=dict)
-    promised: frozenset[str] = frozenset()
-    in_force: Mapping[str, AppliedService] = field(default_factory=dict)
+    standing: Standing = field(default_factory=Standing)
 
 
 def plan(paths: Paths, tell: Callable[[str], None]) -> Plan:
@@ -140,7 +158,7 @@ def plan(paths: Paths, tell: Callable[[str], None]) -> Plan:
         HostError: systemd does not answer, or a unit file cannot be read.
         StoreError: the store is there and cannot be read.
     """
-    configuration = config.load(paths.config)
+    configuration = config.load(paths.config, guarded=os.geteuid() == 0)
     services = configuration.services
     versions = {name: files.vllm_version(service.executable) for name, service in services.items()}
     applied = {name: _applied(service, versions[name]) for name, service in services.items()}
@@ -160,6 +178,7 @@ def plan(paths: Paths, tell: Callable[[str], None]) -> Plan:
         applied=applied,
         reload=any(state.needs_reload for state in states.values()),
         answers=checked.answers,
+        standing=known.standing,
     )
 
 
@@ -177,10 +196,15 @@ def _known(paths: Paths, applied: Mapping[str, AppliedService]) -> _Known:
         raise HostError(f"cannot look into {paths.state}: {e.strerror}", hint="run it as root") from e
     store = Store(paths.store, read_only=True)
     caps = {name: cap for name, item in applied.items() if (cap := store.cap(name, item.fingerprint))}
-    promised = frozenset(name for name, task in store.tasks().items() if task.kind is TaskKind.START)
-    in_force = store.services()
+    known = _Known(caps, standing(store))
     store.close()
-    return _Known(caps, promised, in_force)
+    return known
+
+
+def standing(store: Store) -> Standing:
+    """What was applied before, as the store has it now."""
+    promised = {name: task for name, task in store.tasks().items() if task.kind is TaskKind.START}
+    return Standing(store.services(), promised)
 
 
 def _stale(paths: Paths, configuration: Configuration, texts: Mapping[str, str], known: _Known) -> list[str]:
@@ -188,7 +212,7 @@ def _stale(paths: Paths, configuration: Configuration, texts: Mapping[str, str],
 
     They are told by their header or, where somebody removed the unit file, by what is in force.
     """
-    gone = [item for item in known.in_force.values() if not (paths.units / item.unit).exists()]
+    gone = [item for item in known.standing.in_force.values() if not (paths.units / item.unit).exists()]
     sources = {item.unit: Path(json.loads(item.spec)["source"]) for item in gone}
     for path in paths.units.glob("vllm-*.service"):
         if header := units.header(files.read_text(path) or ""):
@@ -209,11 +233,13 @@ def _change(paths: Paths, item: AppliedService, text: str, state: UnitState, kno
         note = f"{path} was not written by us and is left alone: move it away, or rename the service"
         return Change(item.name, item.unit, Verb.REFUSE, notes=(note,), there=there)
     verb = Verb.CREATE if there is None else Verb.KEEP if there == text else Verb.UPDATE
-    before, cap = known.in_force.get(item.name), known.caps.get(item.name)
+    before, cap = known.standing.in_force.get(item.name), known.caps.get(item.name)
     in_force = before is not None and replace(before, applied_us=item.applied_us) == item
     failed = state.active_state == "failed" or (state.active_state == "inactive" and cap is not None and cap.exhausted)
     start = (
-        item.name in known.promised or there is None or _starts(state, there, text, failed=failed, again=not in_force)
+        item.name in known.standing.promised
+        or there is None
+        or _starts(state, there, text, failed=failed, again=not in_force)
     )
     notes = _notes(state, failed=failed and not start, start=start)
     if verb is Verb.KEEP and not in_force:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from vllm_supervisor.errors import HostError, LockedError
 
@@ -19,6 +22,11 @@ LOCK_MODE = 0o600
 """Whoever may open a file, if only to read it, may lock it: a user without rights would hold up every remedy."""
 
 LOCK_POLL_S = 0.05
+
+LOCK_TELL_S = 1.0
+"""Nobody wonders about a wait that is shorter; most are."""
+
+_VERSION = re.compile(r"vllm-([0-9A-Za-z.+!_-]{1,64})\.dist-info")
 
 
 def read_text(path: Path) -> str | None:
@@ -76,9 +84,6 @@ def remove(path: Path) -> None:
         raise HostError(f"cannot remove {path}: {e.strerror}") from e
 
 
-def make_directory(path: Path, *, mode: int) -> None:
-    """Make a directory, and those above it, where there is none.
-
 def move(source: Path, target: Path) -> None:
     """Rename a file within its directory, for good, over what is there.
 
@@ -88,6 +93,9 @@ def move(source: Path, target: Path) -> None:
     source.replace(target)
     _sync_directory(target.parent)
 
+
+def make_directory(path: Path, *, mode: int) -> None:
+    """Make a directory, and those above it, where there is none.
 
     Raises:
         HostError: it cannot be made.
@@ -105,34 +113,63 @@ def vllm_version(executable: Path) -> str | None:
     """
     with suppress(OSError):
         for metadata in sorted(executable.parent.parent.glob("lib/python3*/site-packages/vllm-*.dist-info")):
-            return metadata.name.removeprefix("vllm-").removesuffix(".dist-info")
+            # Whoever may write there may be the service's user: what is no version stays out of messages.
+            if found := _VERSION.fullmatch(metadata.name):
+                return found[1]
     return None
 
 
 @contextmanager
-def exclusive(path: Path, *, timeout_s: float = 30.0) -> Iterator[None]:
+def exclusive(path: Path, *, timeout_s: float = 30.0, tell: Callable[[str], None] | None = None) -> Iterator[None]:
     """Hold the lock that keeps `apply` and the daemon from changing units at the same time.
+
+    Args:
+        path: the file; whoever holds the lock has its name in it.
+        timeout_s: how long to wait for it.
+        tell: is given a sentence, once, when that takes longer than `LOCK_TELL_S`.
 
     Raises:
         LockedError: another of our processes holds it for longer than that.
         HostError: there can be no such file.
     """
     make_directory(path.parent, mode=0o755)
-    deadline_s = time.monotonic() + timeout_s
+    began_s, told = time.monotonic(), tell is None
     try:
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, LOCK_MODE), "a")
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, LOCK_MODE), "r+")
         os.fchmod(file.fileno(), LOCK_MODE)  # an earlier version made it readable to all
     except OSError as e:
         raise HostError(f"cannot open the lock {path}: {e.strerror}") from e
     with file:
         while not _locked(file.fileno()):
-            if time.monotonic() > deadline_s:
+            waited_s = time.monotonic() - began_s
+            if waited_s > timeout_s:
                 raise LockedError(
-                    f"cannot take the lock {path} within {timeout_s:g} s: another vllm-supervisor is changing units",
+                    f"cannot take the lock {path} within {timeout_s:g} s: {_holder(file)} is changing units",
                     hint=f"`fuser -v {path}` names it; try again when it has ended",
                 )
+            if tell is not None and not told and waited_s > LOCK_TELL_S:
+                told = True
+                tell(f"waiting for {_holder(file)}, which is changing units")
             time.sleep(LOCK_POLL_S)
-        yield
+        _sign(file, f"{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])} (PID {os.getpid()})")
+        try:
+            yield
+        finally:
+            _sign(file, "")
+
+
+def _sign(file: IO[str], text: str) -> None:
+    """A full disk does not keep anybody from the lock."""
+    with suppress(OSError):
+        file.seek(0)
+        file.truncate()
+        file.write(text)
+        file.flush()
+
+
+def _holder(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read(200) or "another vllm-supervisor"
 
 
 def _locked(fd: int) -> bool:
