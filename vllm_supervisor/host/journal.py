@@ -173,7 +173,7 @@ class Journal:
 
     def _mark(self) -> Mark:
         monotonic = self._reader._get_monotonic()
-        return Mark(self._reader._get_cursor(), monotonic.bootid.hex, int(monotonic.timestamp))
+        return Mark(self._reader._get_cursor(), monotonic.bootid.hex(), int(monotonic.timestamp))
 
     def fileno(self) -> int:
         """Descriptor that becomes readable when something was written; journald may hold news back for 250 ms."""
