@@ -76,7 +76,7 @@ class Daemon:
             try:
                 if self._reloading:
                     self._reload()
-                if not self._turn():
+                if not self._turn() and not self._reloading:
                     self._sleep(wakeup)
             except SupervisorError as e:
                 self._refused(e, wakeup)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults import fault
 from tests.live.fleet import DAEMON, VLLM, Fleet
-from tests.live.test_races import said_by_the_daemon, script
+from tests.live.test_races import said_by_the_daemon, script, with_slow
 from tests.live.test_recovery import SINGLE, with_environment
 from tests.sandbox import CLONE, PYTHON, SUPERVISOR, Sandbox, obstacle
 from vllm_supervisor.judgement import VOICE
@@ -329,8 +329,12 @@ def test_a_pause_outlives_a_reboot_and_ends_with_an_answer(fleet):
     assert fleet.steps("a") == [(1024, 512)]
 
 
-def test_what_failed_for_good_during_a_pause_is_answered_after_it(fleet):
-    """Nobody starts it again: the run from the time of the pause is the latest, and its evidence counts."""
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not-told"])
+def test_what_failed_for_good_during_a_pause_is_answered_after_it(fleet, told):
+    """Nobody starts it again: the run from the time of the pause is the latest, and its evidence counts.
+
+    A daemon that is not told of the end of the pause, as it was just starting, finds out at the next line it reads.
+    """
     fleet.configure({"a": {**HALF_FITS, "executable": waiting(fleet)}})
     fleet.box.write("/etc/systemd/system/vllm-a.service.d/once.conf", "[Service]\nRestart=no\n")
     fleet.start_daemon()
@@ -340,7 +344,9 @@ def test_what_failed_for_good_during_a_pause_is_answered_after_it(fleet):
     fleet.box.wait_until(lambda: rows(fleet, "withheld"), "a failure that is told", timeout=30)
     assert fleet.show("a", "ActiveState") == "failed"
 
-    fleet.supervisor("resume", "a")
+    deaf = {} if told else with_slow(fleet, "systemctl", '[ "$1 $3" = "kill --signal=SIGHUP" ] && exit 1')
+    fleet.box.run([SUPERVISOR, "resume", "a"], env=deaf, check=True)
+    fleet.box.run(["logger", "whatever"], check=True)
 
     fleet.wait_for("a", "ready", timeout=60)
     assert fleet.steps("a") == [(1024, 512)]
