@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import click
 import pytest
 
+from vllm_supervisor import cli
 from vllm_supervisor.cli import COMMANDS, answer, main, program
 from vllm_supervisor.cli.options import OperatorCommand, say, say_json, shown
 from vllm_supervisor.cli.status import remedies
@@ -125,6 +128,14 @@ def test_nothing_that_is_printed_commands_a_terminal(capsys):
 
     assert printed.startswith("one\n\ttwo \\x1b[2J\\x1b]0;title\\x07 \\x9b31m \\x00 \\x7f \\u202e \\u2028 \\ud800 \\r")
     assert shown("plain, ü, 模型") == "plain, ü, 模型"
+
+
+def test_one_place_prints():
+    """Every command speaks through `options`, where that is looked at."""
+    sources = {path.stem: path.read_text() for path in Path(cli.__file__).parent.glob("*.py") if path.stem != "options"}
+
+    assert len(sources) > 10
+    assert [name for name, text in sources.items() if re.search(r"click\.echo|rich\.text|json\.dumps", text)] == []
 
 
 def test_json_stays_json(capsys):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vllm_supervisor.cli.options import OperatorCommand, say
 from vllm_supervisor.errors import USAGE, HostError
 
 if TYPE_CHECKING:
@@ -29,14 +30,13 @@ def command() -> int:
         os.environ["SUDO_USER"] = control.peer(connection)  # root acts for him, as with sudo
         control.reply(connection, carried_out(control.read_request(connection)))
     except HostError as e:
-        click.echo(e, err=True)  # nobody is there to be told; the journal is
+        say(str(e), err=True)  # into the journal: whoever asked is gone, or never meant to
     return 0
 
 
 def carried_out(arguments: list[str]) -> Answer:
     """What the command did and said, or a refusal."""
     from vllm_supervisor.cli import main, program
-    from vllm_supervisor.cli.options import OperatorCommand
     from vllm_supervisor.host.control import Answer
 
     found = program.get_command(click.Context(program), arguments[0])
