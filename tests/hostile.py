@@ -56,7 +56,14 @@ def placed(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     whole = example()
     for path in _paths(whole):
         where = ".".join(map(str, path))
-        for shape, value in {"": text, " as item": [text], " as entry": {"k": text}, " as key": {text: "k"}}.items():
+        shapes = {
+            "": text,
+            " in a path": f"/x{text}",
+            " as item": [text],
+            " as entry": {"k": text},
+            " as key": {text: "k"},
+        }
+        for shape, value in shapes.items():
             changed = copy.deepcopy(whole)
             inner = _at(changed, path[:-1])
             inner[path[-1]] = value

@@ -236,8 +236,9 @@ class Store:
         self.path = path
         try:
             if not read_only:
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            self._file = path.stat()
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            self._file = path.lstat()
+            _check_trust(path, self._file)
             uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}"
             self._db = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             self._db.row_factory = sqlite3.Row
@@ -261,8 +262,8 @@ class Store:
             return
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
         self._db.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
+        for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
             self._db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version={number}; COMMIT;")
 
     def close(self) -> None:
@@ -320,7 +321,6 @@ class Store:
         """A number that changes whenever another connection has committed something."""
         return int(self._rows("PRAGMA data_version")[0][0])
 
-    # Services in force
     def restore(self, table: str, row: Mapping[str, Any]) -> bool:
         """Take a row over from another store; columns that this version does not know are left out.
 
@@ -334,6 +334,7 @@ class Store:
         except sqlite3.Error:
             return False
 
+    # Services in force
 
     def services(self) -> dict[str, AppliedService]:
         """Every service that `apply` put in force, by name, sorted."""
@@ -447,16 +448,23 @@ class Store:
         self._execute("REPLACE INTO meta VALUES ('cursor', ?)", (cursor,))
 
 
+def _check_trust(path: Path, status: os.stat_result) -> None:
+    """Whoever may write to the store decides what root renders."""
+    for place, of in ((path, status), (path.parent, path.parent.stat())):
+        if why := "it is no plain file" if stat.S_ISLNK(of.st_mode) else trust.distrusted(of):
+            raise StoreError(f"cannot trust the store {path}: {place}: {why}", hint=trust.way_out(place))
+
+
 _DETAILS = {f.name for f in fields(Happening)} - {*_COLUMNS, "id"}
+
+
+def _task(row: sqlite3.Row) -> Task:
+    return Task(**{**dict(row), "kind": TaskKind(row["kind"])})
 
 
 def _happening(row: sqlite3.Row) -> Happening:
     known = {key: value for key, value in _object(row["details"]).items() if key in _DETAILS}
     return Happening(row["time_us"], row["service"], Kind(row["kind"]), row["invocation"], id=row["id"], **known)
-def _task(row: sqlite3.Row) -> Task:
-    return Task(**{**dict(row), "kind": TaskKind(row["kind"])})
-
-
 
 
 def _object(text: str) -> dict[str, Any]:

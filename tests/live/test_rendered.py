@@ -97,7 +97,7 @@ def test_a_secret_reaches_the_service_and_nobody_else(box: Sandbox, host: Host) 
     seen = start(box, host, service(credentials={"HF_TOKEN": "/etc/secrets/hf"}))
 
     assert seen["token"] == "hf_secret"
-    assert box.run(["cat", seen["environ"]["HF_TOKEN_PATH"]], user="nobody").returncode != 0
+    assert box.run(["cat", seen["environ"]["HF_TOKEN_PATH"]], user="daemon").returncode != 0
     shown = box.run(["systemctl", "show", "vllm-probe"], check=True).stdout + json.dumps(seen["environ"])
     assert "hf_secret" not in shown + " ".join(seen["argv"])
 

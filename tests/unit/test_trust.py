@@ -10,7 +10,8 @@ import pytest
 
 from vllm_supervisor.config import load
 from vllm_supervisor.config.load import MAX_SERVICES
-from vllm_supervisor.errors import ConfigError
+from vllm_supervisor.errors import ConfigError, StoreError
+from vllm_supervisor.store import Store
 from vllm_supervisor.trust import distrusted
 
 ENTRY = "services: {a: {model: m, executable: /v}}\n"
@@ -148,3 +149,28 @@ def test_more_services_than_any_host_runs_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="1001 services, of 1000 at the most"):
         load(main)
+
+
+@needs_root
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    ("directory", "file", "link"),
+    [(0o777, 0o600, False), (0o700, 0o666, False), (0o700, 0o600, True)],
+    ids=["directory", "file", "link"],
+)
+def test_a_store_that_others_may_write_to_is_refused(
+    tmp_path: Path, directory: int, file: int, *, link: bool, read_only: bool
+) -> None:
+    """Whoever may write to it decides what root renders; and root writes through no link in its place."""
+    path = tmp_path / "state/store.sqlite"
+    path.parent.mkdir()
+    Store(path).close()
+    if link:
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.chmod(file)
+    path.parent.chmod(directory)
+
+    with pytest.raises(StoreError, match=r"cannot (trust|open) the store"):
+        Store(path, read_only=read_only)

@@ -28,6 +28,7 @@ from vllm_supervisor.redact import redact
 
 MAX_NAME = 48  # keeps `vllm-NAME.service` and the paths made of it far below the 255 bytes of a file name
 MAX_GPUS = 256
+MAX_PATH = 4000  # bytes; Linux takes 4095 (PATH_MAX)
 MAX_BYTES = 100_000  # one word of a command line may have 128 KiB (MAX_ARG_STRLEN of Linux)
 RESERVED_NAME = "supervisor"  # vllm-supervisor.service and /var/lib/vllm-supervisor are this program's own
 
@@ -36,7 +37,7 @@ _USER = "[a-z_][a-z0-9_-]{0,30}"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 _ZONE = re.compile("[A-Za-z0-9._-]{1,15}")  # an interface, as the kernel names them
-_PROGRAM = r"/[A-Za-z0-9._+@/-]+"
+_PROGRAM = r"/[A-Za-z0-9._+@/-]{1,4000}"
 _FILE = r"/[^\x00-\x1f\x7f\\]*[^\x00-\x1f\x7f\\\s]"
 _VARIABLE = "[A-Za-z_][A-Za-z0-9_]{0,254}"
 _CREDENTIAL = "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
@@ -92,6 +93,12 @@ def _one_line(value: str) -> str:
         raise refuse(f"it is longer than {MAX_BYTES} bytes", "put it into a file, and give the file")
     if redact(value) != value:
         raise refuse("it holds a secret, which every user of the host could read", secrets.IN_A_TEXT, secret=True)
+    return value
+
+
+def _path(value: Path) -> Path:
+    if not str(value).isprintable() or len(str(value).encode()) > MAX_PATH:
+        raise refuse("not a path that can be shown", f"rename the file; {MAX_PATH} bytes at the most")
     return value
 
 
@@ -223,6 +230,7 @@ File = Annotated[
     Path,
     BeforeValidator(_text_first),
     Matching(_FILE, "not the absolute path of a file", "begin with /, without backslashes or control characters"),
+    AfterValidator(_path),
 ]
 User = Annotated[StrictStr, Matching(_USER, "not a name of a user or group", "use one that exists on this host")]
 Hardening = Annotated[Mapping[str, Any], AfterValidator(_hardening)]
