@@ -22,6 +22,7 @@ class Case:
     Attributes:
         tracker: what its lines and systemd's messages mean.
         fingerprint: stamped on its lines; "" before the first.
+        begun: systemd's word that it begins was read, so that only another such word can begin a later one.
         served: systemd said "started", which for our units means that the readiness gate has passed.
         due_s: monotonic time from which on it may be judged; None while there is nothing to judge.
         ended_s: when it ended; None while it runs, and for one that was certain before.
@@ -34,6 +35,7 @@ class Case:
     invocation: str
     tracker: Tracker = field(default_factory=Tracker)
     fingerprint: str = ""
+    begun: bool = False
     served: bool = False
     due_s: float | None = None
     ended_s: float | None = None
@@ -67,6 +69,7 @@ class Follower:
     def assume_served(self, unit: str, invocation: str) -> None:
         """Take a run for ready without having read its beginning, since systemd says so."""
         self.take(Entry(unit, invocation, lifecycle=Lifecycle(LifecycleKind.STARTED)), 0.0)
+        self._cases[unit].begun = True
 
     def take(self, entry: Entry, now_s: float) -> Case | None:
         """Take an entry in. Returns its case if the entry itself says that the run is now served.
@@ -77,11 +80,17 @@ class Follower:
         """
         if entry.unit not in self._names:
             return None
+        begins = entry.lifecycle is not None and entry.lifecycle.kind is LifecycleKind.STARTING
+        case = self._cases.get(entry.unit)
+        if case is not None and entry.invocation not in ("", case.invocation):
+            if case.begun and not begins:
+                return None  # last words of an earlier run, which came when the later one had begun
+            case = None
         # Our units are "started" only once their gate has passed, whatever their lines say of it.
         tracker, finding = self._trackers.feed(replace(entry, service=self._names[entry.unit]))
-        case = self._cases.get(entry.unit)
-        if case is None or (entry.invocation and case.invocation != entry.invocation):
+        if case is None:
             case = self._cases[entry.unit] = Case(entry.unit, entry.invocation, tracker)
+        case.begun |= begins
         case.fingerprint = entry.fingerprint or case.fingerprint
         if not tracker.ended and (finding is not None or entry.lifecycle is not None):
             diagnosis = tracker.diagnosis()

@@ -77,6 +77,15 @@ def test_only_the_latest_run_counts():
     assert rules(fed(line(SENTENCE), line("INFO: starting", "run2")), 1.0) == []
 
 
+@pytest.mark.parametrize("late", [line("INFO: the last words", "run1"), line(SENTENCE, "run1"), exited("run1")])
+def test_last_words_of_an_earlier_run_hide_no_later_one(late):
+    """They may come when the later one has begun, even when it has failed already."""
+    begun = [Entry(UNIT, run, lifecycle=Lifecycle(LifecycleKind.STARTING)) for run in ("run1", "run2")]
+
+    assert rules(fed(begun[0], begun[1], line(SENTENCE, "run2"), late), 0.0) == [("run2", "sampler-oom")]
+    assert rules(fed(begun[0], begun[1], late), 1.0) == []
+
+
 def test_other_units_are_nothing_to_us():
     """Whatever they print."""
     assert rules(fed(Entry("other.service", "run1", process="9", message=SENTENCE)), 1.0) == []

@@ -22,6 +22,7 @@ from vllm_supervisor.remedy import (
     State,
     Step,
     Values,
+    Withhold,
     decide,
 )
 
@@ -112,7 +113,7 @@ class Deciding(RuleBasedStateMachine):
         assert self.given_up_for is not None
         self.runs += 1
         event = replace(self.given_up_for, invocation=f"run{self.runs}")
-        assert decide(self.state, event).action == GiveUp()
+        assert decide(replace(self.state, paused=False), event).action == GiveUp()
         self.take(event)
 
     @rule(bounds=BOUNDS)
@@ -123,8 +124,12 @@ class Deciding(RuleBasedStateMachine):
         self.given_up_for = None
 
     @rule()
+    def pause_or_resume(self) -> None:
+        self.state = replace(self.state, paused=not self.state.paused)
+
+    @rule()
     def forget(self) -> None:
-        self.state = State(self.state.bounds, self.state.declared)
+        self.state = State(self.state.bounds, self.state.declared, paused=self.state.paused)
         self.clear()
 
     # What must hold of every answer
@@ -137,6 +142,8 @@ class Deciding(RuleBasedStateMachine):
         assert step == decide(before, event)  # whatever it is asked meanwhile
         assert step.why
         assert (step.state.bounds, step.state.declared) == (before.bounds, before.declared)
+        if before.paused:
+            self.check_paused(before, event, step)
         if isinstance(step.action, Relaunch):
             self.check_relaunch(before, event, step, step.action)
         else:
@@ -152,6 +159,14 @@ class Deciding(RuleBasedStateMachine):
             assert not event.ready_before
             self.given_up_for = event if isinstance(step.action, GiveUp) else None
         self.state, self.last = step.state, event
+
+    def check_paused(self, before: State, event: Event, step: Step) -> None:
+        """What would be done is said, nothing is done, and the event can still be answered when it is resumed."""
+        later = decide(replace(before, paused=False), event)
+        if isinstance(later.action, Relaunch | GiveUp):
+            assert (step.state, step.action) == (before, Withhold(later.action))
+        else:
+            assert step == replace(later, state=replace(later.state, paused=True))
 
     def check_relaunch(self, before: State, event: Event, step: Step, action: Relaunch) -> None:
         learned = step.state.learned
@@ -190,7 +205,7 @@ class Deciding(RuleBasedStateMachine):
     @invariant()
     def every_chain_ends_soon(self) -> None:
         """From wherever this is: run after run that does not fit at what it runs with ends after log2(start/floor)."""
-        state, start, launches = self.state, self.state.effective or 1024, 0
+        state, start, launches = replace(self.state, paused=False), self.state.effective or 1024, 0
         while True:
             step = decide(state, DidNotFit(f"on{launches}", state.effective or start))
             if not isinstance(step.action, Relaunch):
