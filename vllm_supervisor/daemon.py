@@ -325,8 +325,8 @@ def _drain(wakeup: socket.socket) -> None:
 
 def beyond_mending(paths: Paths) -> str:
     """What this process lacks that only a new one can have, as a phrase; "" for nothing."""
-    if not paths.state.is_dir():
-        return f"{paths.state} is gone, and it is systemd that makes it"
+    if not os.access(paths.state, os.W_OK):  # one that was removed and made again is not ours to write to
+        return f"{paths.state} is not there or read-only, and it is systemd that makes it"
     try:
         os.close(os.dup(0))
     except OSError:
