@@ -28,6 +28,8 @@ VOICE = {
 
 _NO_REASON = ("unknown", "killed")
 
+_ANSWERS = (Kind.LOWERED, Kind.CHANGED, Kind.GAVE_UP)  # an invocation gets one of these at most
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -62,6 +64,8 @@ class Judge:
 
     def served(self, item: InForce, evidence: Evidence) -> None:
         """A run became ready: note it, once."""
+        if self._store.happened(item.applied.name, evidence.invocation, Kind.READY):
+            return  # read again, perhaps from before a failure that was answered since
         step = remedy.decide(inforce.state(self._store, item), remedy.Served(evidence.invocation))
         self._commit(item, evidence, step, Kind.READY, why=step.why)
 
@@ -94,6 +98,8 @@ class Judge:
 
     def _is_known(self, item: InForce, evidence: Evidence, step: Step) -> bool:
         """Whether it is part of a remedy: a start at the old value by somebody else, or how that one was ended."""
+        if any(self._store.happened(item.applied.name, evidence.invocation, kind) for kind in _ANSWERS):
+            return True  # also when what was learned from it was forgotten since
         if not isinstance(step.action, Relaunch | GiveUp):
             return self._killed.get(item.unit) == evidence.invocation
         task = self._store.tasks().get(item.applied.name)
