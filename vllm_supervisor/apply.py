@@ -40,6 +40,8 @@ def apply(paths: Paths, tell: Callable[[str], None]) -> Plan:
     """
     while True:
         salvage.mend(paths, wait_s=MEND_S)
+        if paths.store.exists():
+            Store(paths.store).close()  # which completes one whose making was cut short, as a reader could not
         plan = planning.plan(paths, tell)
         arguments.keep(paths, plan.answers)
         systemd.verify({change.unit: plan.texts[change.unit] for change in plan.of(Verb.CREATE, Verb.UPDATE)})

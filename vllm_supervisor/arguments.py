@@ -88,12 +88,16 @@ def keep(paths: Paths, answers: Mapping[Path, str]) -> None:
     """Write down what was asked, so that it need not be asked again.
 
     Raises:
+        LockedError: another of our processes holds the lock for too long.
         HostError: it cannot be written.
     """
-    for file, text in answers.items():
-        files.make_directory(paths.state, mode=0o700)
-        files.make_directory(paths.flags, mode=0o700)
-        files.write_atomically(file, text, mode=0o600)
+    if not answers:
+        return
+    files.make_directory(paths.state, mode=0o700)
+    files.make_directory(paths.flags, mode=0o700)
+    with files.exclusive(paths.lock):
+        for file, text in answers.items():
+            files.write_atomically(file, text, mode=0o600)
 
 
 def _kept_at(paths: Paths, service: Service) -> Path:

@@ -67,6 +67,9 @@ class Daemon:
         self._stopping = self._reloading = self._behind = False
         self._killed: dict[str, str] = {}
         self._open()
+        for task in self._store.tasks().values():
+            if item := self._services.get(task.service):
+                self._judge.say_again(item, task)
 
     def run(self) -> int:
         """Work until SIGTERM or SIGINT, which leave the services running. Returns the exit code."""

@@ -139,6 +139,12 @@ class Judge:
             _say(item, happening)
         return todo
 
+    def say_again(self, item: InForce, task: Task) -> None:
+        """Say what is still to be done: whoever decided it may have been killed before it was said."""
+        for happening in self._store.history(task.service):
+            if happening.invocation == task.invocation and happening.attempt is not None:
+                _say(item, happening)
+
 
 def _was_stopped(evidence: Evidence, diagnosis: Diagnosis) -> bool:
     """Whether somebody ended a start that told no reason of its own; its lines do not always tell that."""

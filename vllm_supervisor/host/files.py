@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import re
 import sys
@@ -46,7 +47,8 @@ def read_text(path: Path) -> str | None:
 def write_atomically(path: Path, text: str, *, mode: int = UNIT_MODE) -> bool:
     """Put `text` at `path`, whole or not at all. Returns False, touching nothing, if that text is there already.
 
-    The temporary file ends in `~`, which systemd and every backup-aware scanner of directories skips.
+    The temporary file ends in `~`, which systemd and every backup-aware scanner of directories skips. One of a process
+    that was killed is removed: the caller holds `exclusive`, so nobody else is writing that file.
 
     Raises:
         HostError: the directory or the disk does not allow it; `path` is what it was.
@@ -54,6 +56,7 @@ def write_atomically(path: Path, text: str, *, mode: int = UNIT_MODE) -> bool:
     if read_text(path) == text:
         return False
     try:
+        _sweep(path)
         fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix="~")
         try:
             with os.fdopen(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -79,6 +82,7 @@ def remove(path: Path) -> None:
     """
     try:
         path.unlink(missing_ok=True)
+        _sweep(path)
         _sync_directory(path.parent)
     except OSError as e:
         raise HostError(f"cannot remove {path}: {e.strerror}") from e
@@ -178,6 +182,12 @@ def _locked(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _sweep(path: Path) -> None:
+    """Remove the temporary files that `write_atomically` left when it was killed over this one."""
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*~"):
+        temporary.unlink(missing_ok=True)
 
 
 def _sync_directory(path: Path) -> None:

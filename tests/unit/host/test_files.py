@@ -47,6 +47,18 @@ def test_what_cannot_be_written_is_left_as_it_was(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["u"]
 
 
+def test_what_a_killed_writer_left_is_swept(tmp_path):
+    """It is the next one to write or remove that file who sweeps, and what others are writing stays."""
+    for name in (".u.abc~", ".u.def~", ".v.abc~", ".u", "u~"):
+        (tmp_path / name).touch()
+
+    files.write_atomically(tmp_path / "u", "x")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".u", ".v.abc~", "u", "u~"]
+
+    files.remove(tmp_path / "v")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".u", "u", "u~"]
+
+
 def test_text_that_is_no_utf8_survives(tmp_path):
     """An operator's drop-in may hold anything."""
     (tmp_path / "u").write_bytes(b"na\xefve\n")
