@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults import fault
 from tests.live.fleet import DAEMON, VLLM, Fleet
-from tests.live.points import DIES, ENDS, HANGS, SENTENCE, Points, put_in_the_way, script
+from tests.live.points import DIES, ENDS, HANGS, SENTENCE, Points, script
 from tests.live.test_recovery import SINGLE, with_environment
 from tests.sandbox import PYTHON, SUPERVISOR
 
@@ -41,65 +41,12 @@ def test_another_server_on_the_port_is_not_ours(fleet):
     assert rows(fleet, "ready") == []
 
 
-BROKEN = "/run/broken"
-
-
-def break_systemctl(fleet):
-    """The daemon's `systemctl` refuses everything but --version while the file is there."""
-    put_in_the_way(
-        fleet,
-        f'#!/bin/sh\n[ -e {BROKEN} ] && [ "$1" != --version ] && {{ echo Access denied >&2; exit 1; }}\n'
-        'exec /usr/bin/systemctl "$@"\n',
-    )
-
-
 def daemon_pid(fleet):
     return fleet.box.run(["systemctl", "show", DAEMON, "--value", "-p", "MainPID"]).stdout.strip()
 
 
 def said_by_the_daemon(fleet, text):
     return any(text in str(entry["MESSAGE"]) for entry in fleet.box.journal("-u", DAEMON))
-
-
-def test_the_daemon_outlives_a_systemctl_that_refuses(fleet):
-    """It says so, goes on, and treats what happened meanwhile once systemd answers."""
-    break_systemctl(fleet)
-    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4, SIM_START_S=2)})
-    fleet.start_daemon()
-    pid = daemon_pid(fleet)
-    fleet.supervisor("apply", "--no-wait")
-    fleet.box.run(["touch", BROKEN], check=True)
-    fleet.box.wait_until(lambda: said_by_the_daemon(fleet, "trying again"), "a word about it")
-    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "auto-restart", "a failed start")
-    assert fleet.steps("a") == []
-
-    fleet.box.run(["rm", BROKEN], check=True)
-    fleet.box.run(["systemctl", "reload", DAEMON], check=True)
-
-    fleet.wait_for("a", "ready")
-    assert fleet.steps("a") == [(1024, 512)]
-    assert daemon_pid(fleet) == pid
-
-
-def test_the_daemon_outlives_a_full_disk(boot):
-    """Nothing can be committed, so nothing is touched; once there is room, the failure is answered."""
-    state = "/var/lib/vllm-supervisor"
-    fleet = Fleet(boot(tmpfs={state: "1M"}))
-    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4, SIM_START_S=2)})
-    fleet.start_daemon()
-    pid = daemon_pid(fleet)
-    fleet.supervisor("apply", "--no-wait")
-    before = fleet.unit("a")
-    fleet.box.run(["dd", "if=/dev/zero", f"of={state}/filler", "bs=1k"])
-    fleet.box.wait_until(lambda: said_by_the_daemon(fleet, "cannot write to the store"), "a word about it")
-    assert fleet.unit("a") == before
-
-    fleet.box.run(["rm", f"{state}/filler"], check=True)
-    fleet.box.run(["systemctl", "reload", DAEMON], check=True)
-
-    fleet.wait_for("a", "ready")
-    assert fleet.steps("a") == [(1024, 512)]
-    assert daemon_pid(fleet) == pid
 
 
 LOCK = "/run/vllm-supervisor/lock"
