@@ -77,7 +77,7 @@ class Judge:
         step = remedy.decide(inforce.state(self._store, item), event)
         if self._is_known(item, evidence, step) or _was_stopped(evidence, diagnosis):
             return None
-        obstacle = self._obstacle(item, evidence, step)
+        obstacle = self._obstacle(item, evidence, diagnosis, step)
         if obstacle:
             self._commit(item, evidence, Step(inforce.state(self._store, item), None, ""), Kind.REPORTED, why=obstacle)
             return None
@@ -106,7 +106,7 @@ class Judge:
         under_way = task is not None and task.kind is TaskKind.RELAUNCH
         return under_way and step.state.learned == inforce.state(self._store, item).learned
 
-    def _obstacle(self, item: InForce, evidence: Evidence, step: Step) -> str:
+    def _obstacle(self, item: InForce, evidence: Evidence, diagnosis: Diagnosis, step: Step) -> str:
         """Why a decided remedy must not be carried out; "" when nothing speaks against it."""
         if not isinstance(step.action, Relaunch | GiveUp | Withhold):
             return ""
@@ -117,6 +117,9 @@ class Judge:
             return "not acted on: it serves all the same"
         if evidence.fingerprint != item.applied.fingerprint:
             return "not acted on: the run was started from settings that are no longer in force"
+        effective = inforce.state(self._store, item).effective
+        if diagnosis.tried and effective and diagnosis.tried > effective:
+            return f"not acted on: {diagnosis.tried} were tried although the unit says {effective}; a wrapper, perhaps"
         return hindrance(self._paths, state)
 
     def _commit(

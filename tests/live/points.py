@@ -59,10 +59,13 @@ def script(fleet: Fleet, text: str, name: str = "scripted") -> str:
     return f"/opt/vllm/bin/{name}"
 
 
-def fails_above_512(fleet: Fleet, end: str = DIES) -> str:
-    """Says the sentence and ends as told, at any value but 512, where it serves."""
-    text = f'case "$*" in *"--max-num-seqs 512"*) exec {VLLM} "$@" ;; esac\ncat >&2 <<"E"\n{SENTENCE}\nE\n{end}'
-    return script(fleet, text)
+def serves_at_512(fleet: Fleet, otherwise: str) -> str:
+    """Serves at 512 sequences; at any other value it does what the text says."""
+    return script(fleet, f'case "$*" in *"--max-num-seqs 512"*) exec {VLLM} "$@" ;; esac\n{otherwise}')
+
+
+SAYS = f'cat >&2 <<"E"\n{SENTENCE}\nE\n'
+"""Shell that prints what vLLM prints when the sampler's warm-up does not fit."""
 
 
 # Waits, in the sandbox, until each of some services has a row of history that ends its recovery.
@@ -100,7 +103,7 @@ class Points:
         fleet.box.write("/etc/systemd/system/vllm-.service.d/patient.conf", "[Service]\nRestartSec=1h\n")
         fleet.box.write("/opt/shim/act", f"unit=vllm-$name.service file=/etc/systemd/system/$unit\n{act}\n")
         roomy = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=0.1, SIM_SHARDS=1)
-        service = {**roomy, "arguments": {}, "executable": fails_above_512(fleet, end)}
+        service = {**roomy, "arguments": {}, "executable": serves_at_512(fleet, SAYS + end)}
         places = {name: {"gpus": [number], "port": 8000 + number} for number, name in enumerate(self.names)}
         fleet.configure({name: {**service, **place} for name, place in places.items()})
         fleet.start_daemon()

@@ -51,7 +51,7 @@ class Entry:
 
     Attributes:
         unit: `vllm-NAME.service`; "" when a pasted log does not say.
-        invocation: systemd's invocation ID of the run; "" for what journald says of a unit whose run it does not know.
+        invocation: systemd's invocation ID of the run; "" where journald does not know it: it is the latest then.
         process: what tells the writer from the unit's other processes: its `_PID`; "" when not known.
         message: the line; None for a lifecycle event, and for a line too long to be exported.
         lifecycle: the event; None for a line.
@@ -99,13 +99,15 @@ def entry_from_journal(fields: Mapping[str, object]) -> Entry | None:
 
 
 def _own_line(fields: Mapping[str, object]) -> Entry | None:
-    unit, invocation = _text(fields.get("_SYSTEMD_UNIT")), _text(fields.get("_SYSTEMD_INVOCATION_ID"))
-    if not unit.endswith(".service") or not invocation:
+    unit = _text(fields.get("_SYSTEMD_UNIT"))
+    if not unit.endswith(".service"):
         return None
     seqs = _text(fields.get(STAMP_MAX_NUM_SEQS))
     return Entry(
         unit=unit,
-        invocation=invocation,
+        # A busy journald finds a writer gone that ended right after its last line, which is the one that matters; the
+        # unit it knows all the same, since the stream was opened by systemd.
+        invocation=_text(fields.get("_SYSTEMD_INVOCATION_ID")),
         process=_text(fields.get("_PID")),
         message=_message(fields.get("MESSAGE")),
         cut=_text(fields.get("_LINE_BREAK")) == "line-max",

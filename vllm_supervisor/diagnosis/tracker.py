@@ -359,7 +359,9 @@ class Tracker:
         )
 
     def _while_serving(self, best: _Found | None) -> Diagnosis | None:
-        if self.stop_requested or self._signalled:
+        # When somebody kills the main process, systemd asks the others to stop, and those say so.
+        killed = self._exit is not None and self._exit.exit_code == "killed"
+        if self.stop_requested or (self._signalled and not killed):
             return None
         if best is None:
             ended = "ended by itself while it was serving"

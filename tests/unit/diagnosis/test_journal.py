@@ -55,12 +55,19 @@ def test_the_stamps_tell_what_it_ran_with():
         pytest.param({"_TRANSPORT": "journal"}, id="through-the-native-protocol"),
         pytest.param({"_SYSTEMD_UNIT": "session-3.scope", "UNIT": "vllm-a.service"}, id="a-users-session"),
         pytest.param({"_SYSTEMD_UNIT": ["vllm-a.service", "vllm-b.service"]}, id="a-unit-given-twice"),
-        pytest.param({"_SYSTEMD_INVOCATION_ID": ""}, id="no-run"),
     ],
 )
 def test_a_line_that_is_not_the_units_own_is_refused(change: dict[str, object]):
     """Only what came through the unit's standard output, as journald itself says."""
     assert entry_from_journal(OWN | change) is None
+
+
+def test_a_line_whose_run_journald_does_not_know_is_kept():
+    """Its writer was gone when journald looked, and systemd had opened the stream for the unit."""
+    entry = entry_from_journal({name: value for name, value in OWN.items() if name != "_SYSTEMD_INVOCATION_ID"})
+
+    assert entry is not None
+    assert (entry.unit, entry.invocation, entry.message) == ("vllm-a.service", "", "said")
 
 
 @pytest.mark.parametrize(
