@@ -26,6 +26,9 @@ PAGE = 4096
 HOPELESS = 1000
 """Rows in a row that cannot be read, after which no further is tried: a page holds some fifty."""
 
+MANY = 100_000
+"""Pages, which no store comes near to: a header that tells of more is garbage."""
+
 _MAGIC = 0x377F0682  # the lowest bit tells the byte order of the checksums
 _ROUNDS = 1 << 20  # the first salt counts how often the log was begun again; frames of earlier rounds may follow
 _HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
@@ -78,9 +81,19 @@ def readable(path: Path, scratch: Path) -> dict[str, list[Row]]:
     for source, target in ((path, copy), (log_of(path), log_of(copy))):
         with suppress(FileNotFoundError):
             shutil.copyfile(source, target)
+    if copy.exists():
+        _lengthen(copy)
     trusted = set(_names(copy)) or _with_another_first_page(copy, scratch)
     with closing(_look(copy)) as db:
         return {table: [row for row in _rows(db, table) if _sound(table, row)] for table in sorted(trusted)}
+
+
+def _lengthen(copy: Path, least: int = 0) -> None:
+    """Give a file that was cut its length again, since sqlite reads nothing of one that a table begins beyond."""
+    with copy.open("r+b") as file:
+        pages = int.from_bytes(file.read(32)[28:], "big")
+        size = file.seek(0, 2)
+        file.truncate(max(size, least, pages * PAGE if pages < MANY else 0))
 
 
 def _names(path: Path) -> list[str]:
@@ -99,6 +112,7 @@ def _with_another_first_page(copy: Path, scratch: Path) -> set[str]:
     """
     template = scratch / "template.sqlite"
     Store(template).close()
+    _lengthen(copy, template.stat().st_size)
     first = bytearray(template.read_bytes()[:PAGE])
     first[28:32] = bytes(4)  # the number of pages: sqlite then asks for the size of the file
     with copy.open("r+b") as file:
