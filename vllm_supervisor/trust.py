@@ -7,6 +7,7 @@ to it. A directory like /tmp does no harm: others may make files there, which do
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def distrusted(status: os.stat_result) -> str:
 
 def way_out(path: Path) -> str:
     """The command that mends it."""
-    return f"`chown root:root {path} && chmod go-w {path}`"
+    name = shlex.quote(str(path))
+    return f"`chown root:root {name} && chmod go-w {name}`"
 
 
 def check_directories(file: Path) -> None:

@@ -24,7 +24,7 @@ DEFAULT_UTILISATION = 0.9
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)  # it may be a secret
 
 
 class Utilization(_Model):
