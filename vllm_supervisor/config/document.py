@@ -129,7 +129,9 @@ def parse(text: str) -> Document:
         builder.flaws.append(_syntax_error(e))
     except yaml.YAMLError as e:  # a character YAML forbids
         root = None
-        builder.flaws.append(Flaw(None, (), "", f"not YAML: {getattr(e, 'reason', e)}"))
+        position = getattr(e, "position", None)
+        line = None if position is None else text.count("\n", 0, position) + 1
+        builder.flaws.append(Flaw(line, (), "", f"not YAML: {getattr(e, 'reason', e)}"))
     return Document(root, tuple(builder.flaws))
 
 

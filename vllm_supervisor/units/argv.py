@@ -136,7 +136,7 @@ def _assigned(option: str, text: str) -> list[str]:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def fingerprint(service: Service, vllm_version: str | None) -> str:

@@ -85,7 +85,7 @@ def test_a_word_that_only_some_take_for_a_switch_is_refused(written: str) -> Non
         pytest.param("a:\n  ? [x, y]\n  : 1", 2, "a", "a key that is a list or a mapping", id="complex-key"),
         pytest.param("a: {{ model }}", 1, "a", "a key that is a list or a mapping", id="template-left-over"),
         pytest.param("a: [1\nb: 2", 2, "", SYNTAX, id="syntax"),
-        pytest.param("a: \x01", None, "", "not YAML: special characters are not allowed", id="control-character"),
+        pytest.param("a: \x01", 1, "", "not YAML: special characters are not allowed", id="control-character"),
         pytest.param("[" * 3000, 1, "0.0.0", f"more than {MAX_DEPTH} levels deep", id="deep"),
     ],
 )
