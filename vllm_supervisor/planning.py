@@ -1,4 +1,7 @@
-"""What `apply` would do: what the YAML and what was learned ask for, held against what is there. Touches nothing."""
+"""What `apply` would do: what the YAML and what was learned ask for, held against what is there. Touches nothing.
+
+Over 300 lines, since what a plan holds and what it is made from are read together.
+"""
 
 from __future__ import annotations
 
