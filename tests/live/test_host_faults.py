@@ -55,6 +55,16 @@ def again(fleet):
     fleet.box.run(["systemctl", "reload", DAEMON], check=True)
 
 
+def start_once(fleet, name="a"):
+    """Apply a service that systemd does not start again by itself when it fails; no daemon is there."""
+    fleet.box.write(f"{UNITS}/vllm-{name}.service.d/once.conf", "[Service]\nRestart=no\n")
+    fleet.supervisor("apply", "--no-wait")
+
+
+def wait_failed(fleet, name="a"):
+    fleet.box.wait_until(lambda: fleet.show(name, "ActiveState") == "failed", "a failed start", timeout=60)
+
+
 def one_step(fleet, name="a"):
     """It ends ready, after one step; in words."""
     fleet.wait_for(name, "ready", timeout=60)
@@ -478,12 +488,12 @@ def test_the_clock_steps(fleet, direction, before, after, seen):
     fleet.box.run(["systemctl", "daemon-reload"], check=True)
     fleet.box.run(["systemctl", "restart", "systemd-journald"], check=True)
     fleet.configure({"a": with_environment(FAILING, SIM_START_S=4)})
-    fleet.start_daemon()
-    fleet.supervisor("apply", "--no-wait")
+    start_once(fleet)
     fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "start-post", "loading", timeout=20)
 
     fleet.box.write(faked, f"{after}\n")
-    again(fleet)  # it looks for the beginning of the run
+    wait_failed(fleet)
+    fleet.start_daemon()  # it looks for the beginning of the run
 
     end = one_step(fleet)
     stamps = [int(entry["__REALTIME_TIMESTAMP"]) for entry in fleet.box.journal("-u", "vllm-a")]
@@ -577,9 +587,10 @@ def test_a_service_logs_megabytes(fleet, seen):
     drop_in(fleet, "limit", f"LimitDATA={most_mib // 4}M")
     fleet.box.write("/opt/vllm/bin/loud", FLOOD.format(python=PYTHON, vllm=VLLM), mode=0o755)
     fleet.configure({"a": {**FAILING, "executable": "/opt/vllm/bin/loud"}})
-    fleet.start_daemon()
+    start_once(fleet)
+    wait_failed(fleet)
+    fleet.start_daemon()  # all of it is there, to be read at once
     pid = daemon(fleet)
-    fleet.supervisor("apply", "--no-wait")
 
     end = one_step(fleet)
     assert daemon(fleet) == pid
