@@ -52,7 +52,7 @@ def redact(text: str) -> str:
 
 def _masked(found: re.Match[str]) -> str:
     name, between = found["name"], found["between"]
-    on_a_command_line = not between.strip("'\" \t") and name.startswith("--")
+    on_a_command_line = not between.strip("'\" \t") and "--" in name
     told = is_secret(name) and (on_a_command_line or "=" in between or ":" in between)
     return f"{name}{between}{MASK}" if told else found[0]
 

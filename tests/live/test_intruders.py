@@ -265,7 +265,8 @@ def test_no_output_shows_a_secret(fleet, seen):
         {"arguments": {"api-key": PASSWORD}}, {"arguments": {f"--api-key={PASSWORD}": True}}, {"hf_token": TOKEN},
         {"arguments": f"--api-key {PASSWORD}"}, {"arguments": {"x": {"y": {"password": PASSWORD}}}}, {"model": TOKEN},
         {"arguments": {"x": [f"Bearer {PASSWORD}", True]}}, {"host": TOKEN}, {"port": TOKEN}, {"user": TOKEN},
-        {"arguments": {"x.password": PASSWORD}}, {"hardening": {"UMask": TOKEN}}, {"max_num_seqs": {TOKEN: 1}},
+        {"arguments": {f"--api-key {PASSWORD}": True}}, {"arguments": {"x.password": PASSWORD}},
+        {"hardening": {"UMask": TOKEN}}, {"max_num_seqs": {TOKEN: 1}},
     ]  # fmt: skip
     fleet.configure({f"w{n}": {**service, "port": 9000 + n, **values} for n, values in enumerate(wrong)})
     done = fleet.run("plan")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
-from vllm_supervisor.redact import is_secret, printable, redact
+from vllm_supervisor.redact import _SHAPES, is_secret, printable, redact
 
 HF = "hf_" + "Ab1" * 12  # of the shape that the hub gives, and nobody's
 
@@ -20,6 +21,7 @@ HF = "hf_" + "Ab1" * 12  # of the shape that the hub gives, and nobody's
             "non-default args: {'api_key': (not shown), 'port': 1}",
         ),
         ("vllm serve m --api-key s3cret --port 1", "vllm serve m --api-key (not shown) --port 1"),
+        ("cannot use services.a.arguments.--api-key s3cret", "cannot use services.a.arguments.--api-key (not shown)"),
         ("HF_TOKEN=abc PORT=1", "HF_TOKEN=(not shown) PORT=1"),
         ('{"db_password": "a b", "n": 1}', '{"db_password": (not shown), "n": 1}'),
         ("Authorization: Bearer a.b-c", "Authorization: (not shown)"),
@@ -72,3 +74,12 @@ def test_nothing_that_a_terminal_acts_on_is_left() -> None:
 )  # fmt: skip
 def test_names(name: str, *, secret: bool) -> None:
     assert is_secret(name) == secret
+
+
+def test_no_page_and_no_example_holds_a_token() -> None:
+    """Of the shapes that issuers give them; what stands there is made up on the spot, in words."""
+    clone = Path(__file__).parents[2]
+    files = [clone / "README.md", *clone.glob("docs/*.md"), *clone.glob("packaging/**/*.yaml"), *clone.glob("units/*")]
+
+    assert len(files) > 10
+    assert [str(file) for file in files if _SHAPES.search(file.read_text())] == []

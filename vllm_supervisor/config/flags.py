@@ -99,7 +99,8 @@ def complaint(key: str) -> tuple[str, str] | None:
     if bare in SHORT:
         return "a short option of vLLM", f"write `{SHORT[bare]}`"
     if key != bare:
-        return "a flag is written without leading dashes and without `=`", f"write `{bare}: VALUE`"
+        shown = bare if FLAG.fullmatch(bare) else "FLAG"  # what follows the flag may be a secret
+        return "a flag is written without leading dashes and without `=`", f"write `{shown}: VALUE`"
     if not FLAG.fullmatch(key) or len(key) > _MAX:
         return "not the name of a flag", "write it as `vllm serve --help` does, without the dashes"
     if flag.startswith("no-"):
