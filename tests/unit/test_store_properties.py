@@ -42,7 +42,9 @@ CAPS = st.builds(
     *(NAMES, PRINTS, st.none() | COUNTS, COUNTS, RUNS, st.booleans(), TEXTS, TIMES_US),
     *(SHARES, st.none() | COUNTS, st.booleans()),
 )
-TASKS = st.builds(Task, NAMES, st.sampled_from(TaskKind), RUNS, TIMES_US)
+TASKS = st.builds(  # few, so that some differ in one thing only
+    Task, NAMES, st.sampled_from(TaskKind), st.sampled_from(["", "run1"]), st.sampled_from([BEGAN_US, BEGAN_US + 1])
+)
 PAUSES = st.builds(Pause, NAMES | st.just(""), TIMES_US, TEXTS)
 HAPPENINGS = st.builds(
     Happening,
@@ -114,7 +116,7 @@ WRITES = st.one_of(
     st.tuples(st.just("put_cap"), CAPS),
     st.tuples(st.just("forget_caps"), NAMES),
     st.tuples(st.just("put_task"), TASKS),
-    st.tuples(st.just("remove_task"), st.none()),  # one that is there, or was
+    st.tuples(st.just("remove_task"), TASKS | st.none()),  # None: the one that was put last
     st.tuples(st.just("put_pause"), PAUSES),
     st.tuples(st.just("remove_pause"), NAMES | st.just("")),
     st.tuples(st.just("add"), HAPPENINGS),
@@ -210,8 +212,7 @@ class Storing(RuleBasedStateMachine):
             return
         if what == "put_task":
             self.last_task = value
-        if what == "remove_task":
-            value = self.last_task
+        value = self.last_task if value is None else value
         assert getattr(store, what)(value) == getattr(model, what)(value)
 
     def files(self) -> dict[str, bytes]:
