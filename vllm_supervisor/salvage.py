@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from vllm_supervisor import damage, units
-from vllm_supervisor.errors import LockedError, StoreError
+from vllm_supervisor.errors import DamagedStoreError, LockedError, StoreError
 from vllm_supervisor.host import clock, files, log
 from vllm_supervisor.judgement import VOICE
 from vllm_supervisor.paths import Paths
@@ -46,6 +46,9 @@ def mend(paths: Paths, *, wait_s: float) -> None:
         LockedError: another process of ours holds the lock for longer than that, and there is something to mend.
         StoreError: the store cannot be looked at, or there is no room to rebuild it.
     """
+    if paths.store.with_name(f"{paths.store.name}-journal").exists():
+        with suppress(DamagedStoreError):
+            Store(paths.store).close()  # its making was cut short, and a reader cannot undo what was half done
     if _rebuilt(paths.store) or damage.complaint(paths.store):
         with files.exclusive(paths.lock, timeout_s=wait_s):
             # Looked at again: another of our processes was quicker, or was just writing.
