@@ -6,7 +6,6 @@ import ipaddress
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from vllm_supervisor.config import flags
 from vllm_supervisor.config.model import Service
@@ -73,21 +72,21 @@ def _gpus(service: Service) -> Iterator[Complaint]:
 
 
 def between(services: Sequence[Service]) -> Iterator[Complaint]:
-    """Everything two services cannot both have; the complaint is at the later one of `services`."""
-    for first, second in combinations(services, 2):
-        if first.name == second.name:
-            yield Complaint(
-                second, (), f"{first.source} has a service of that name too", "rename or remove one of them", (first,)
-            )
-        elif first.port == second.port and _overlap(first.host, second.host):
-            yield Complaint(
-                second,
-                ("port",),
-                f"service {first.name} ({first.source}) listens there too",
-                "give each its own port",
-                (first,),
-            )
+    """Everything two services cannot both have; the complaint is at the later one of `services`, once for each kind."""
+    for number, service in enumerate(services):
+        before = services[:number]
+        if same := tuple(other for other in before if other.name == service.name):
+            message = f"{same[0].source} has a service of that name too"
+            yield Complaint(service, (), message, "rename or remove one of them", same)
+        listening = tuple(other for other in before if other not in same and _on_one_port(other, service))
+        if listening:
+            message = f"service {listening[0].name} ({listening[0].source}) listens there too"
+            yield Complaint(service, ("port",), message, "give each its own port", listening)
     yield from _overcommitted(services)
+
+
+def _on_one_port(one: Service, other: Service) -> bool:
+    return one.port == other.port and _overlap(one.host, other.host)
 
 
 def _overlap(one: str | None, other: str | None) -> bool:

@@ -215,3 +215,12 @@ def test_a_name_in_two_files(tmp_path: Path) -> None:
     assert [p.message for p in found.problems if p.key == "services.twin"] == [
         f"{tmp_path}/conf.d/x.yaml has a service of that name too"
     ]
+
+
+def test_a_port_that_many_want_is_told_once_for_each() -> None:
+    """With all who want it, since none of their files may be used; not once for each pair, of which there are many."""
+    many = [service(name, gpus=[number], port=1) for number, name in enumerate("abcd")]
+
+    found = [(c.service.name, [other.name for other in c.others]) for c in checks.between(many)]
+
+    assert found == [("b", ["a"]), ("c", ["a", "b"]), ("d", ["a", "b", "c"])]
