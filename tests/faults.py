@@ -30,6 +30,7 @@ SECTIONS = {
     "test_load": "Load",
     "test_intruders": "Hostile input",
     "test_operators": "People without root",
+    "test_planted": "Planted faults",
 }
 """Modules that hold faults, and their headings, in the order of the page."""
 
