@@ -271,6 +271,8 @@ def _starts(state: UnitState, there: str, text: str, *, failed: bool, again: boo
         failed: it is down, and nobody stopped it.
         again: something about the service changed, if only settings that the unit does not show.
     """
+    if state.sub_state == "start" and not state.needs_reload:  # Type=exec: its program is not there to be looked at
+        return units.run_hash(there) != units.run_hash(text)
     if state.main_pid:
         return not runs(state.main_pid, text)
     if state.active_state == "inactive" and not failed:

@@ -21,6 +21,7 @@ SENTENCE = (
     "sampler with 1024 dummy requests. Please try lowering `max_num_seqs` or `gpu_memory_utilization`"
 )
 DIES = "exit 1"
+OWN = "/etc/own/$name/config.yaml"
 HANGS = "exec sleep 100"
 
 _SEEN = "/run/vllm-supervisor/seen"
@@ -91,12 +92,13 @@ class Points:
         act: shell, with the service in $name and its unit in $unit.
         end: what a failing start does after it said the sentence.
         most: how many services, which must be more than there are points.
+        changed: what differs in the file OWN of each service, which has that service alone.
 
     Attributes:
         reached: the services that an act was done to.
     """
 
-    def __init__(self, fleet: Fleet, act: str, *, end: str = DIES, most: int = 15) -> None:
+    def __init__(self, fleet: Fleet, act: str, *, end: str = DIES, most: int = 15, **changed: Any) -> None:
         self.fleet, self.names = fleet, [f"s{number}" for number in range(1, most + 1)]
         put_in_the_way(fleet, _SHIM)
         # However slow the machine, it is not systemd that starts them again. This drop-in is for all of them.
@@ -105,7 +107,11 @@ class Points:
         roomy = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=0.1, SIM_SHARDS=1)
         service = {**roomy, "arguments": {}, "executable": serves_at_512(fleet, SAYS + end)}
         places = {name: {"gpus": [number], "port": 8000 + number} for number, name in enumerate(self.names)}
-        fleet.configure({name: {**service, **place} for name, place in places.items()})
+        services = {name: {**service, **place} for name, place in places.items()}
+        fleet.configure(services)
+        for name in self.names if changed else []:
+            own = {"services": {name: {**services[name], **changed}}}
+            fleet.box.write(OWN.replace("$name", name), json.dumps(own))
         fleet.start_daemon()
         fleet.supervisor("apply", "--no-wait")
         self.wait_for(ENDS)

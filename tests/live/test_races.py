@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from subprocess import PIPE
 
 import pytest
 
 from tests.faults import fault
 from tests.live.fleet import DAEMON, VLLM, Fleet
-from tests.live.points import DIES, ENDS, HANGS, SENTENCE, Points, script
+from tests.live.points import DIES, ENDS, HANGS, OWN, SENTENCE, Points, script
 from tests.live.test_recovery import SINGLE, with_environment
 from tests.sandbox import PYTHON, SUPERVISOR
 
@@ -320,3 +321,100 @@ def test_it_comes_up_whatever_is_done(fleet, seen, act):
     assert len(found) == 1, (found, fleet.log())
     condition, value, *steps = found.pop()
     seen(f"at every point: {condition} at {value}, {len(steps)} step: {', '.join(steps)}")
+
+
+@fault(
+    "two `apply` at once, for one change",
+    made="the first is held while it has the lock, until the second has planned and waits",
+    promised="the second says for whom it waits and finds nothing to do; one restart",
+)
+def test_two_applies_for_one_change(fleet, seen):
+    """What the first had promised when the second looked was done when it got the lock."""
+    service = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=0.2)
+    fleet.configure({"a": service})
+    fleet.supervisor("apply")
+    fleet.configure({"a": {**service, "environment": {**service["environment"], "SIM_SHARDS": 2}}})
+    go = "/run/go"
+    slow = with_slow(fleet, "systemctl", f'[ "$1" = enable ] && until [ -e {go} ]; do sleep 0.05; done')
+    before = len(starts(fleet, "a"))
+
+    first = fleet.box.popen([SUPERVISOR, "apply", "--no-wait"], env=slow, stdout=PIPE, stderr=PIPE)
+    fleet.box.wait_until(lambda: fleet.box.read(LOCK), "the first at work")
+    second = fleet.box.popen([SUPERVISOR, "apply", "--no-wait"], stdout=PIPE, stderr=PIPE)
+    waiting = second.stderr.readline()
+    fleet.box.run(["touch", go], check=True)
+    ended = [(process.communicate(timeout=60)[0], process.returncode) for process in (first, second)]
+
+    assert [code for _, code in ended] == [0, 0], ended
+    assert re.fullmatch(r"waiting for vllm-supervisor apply --no-wait \(PID \d+\), which is changing units\n", waiting)
+    assert "to restart: a" in ended[0][0]
+    assert "nothing to do" in ended[1][0]
+    fleet.wait_for("a", "ready")
+    seen(f"both end with 0; the second names the first; {len(starts(fleet, 'a')) - before} restart")
+
+
+def starts(fleet, name):
+    """When each start of a unit began, microseconds since the epoch."""
+    entries = fleet.box.journal(f"UNIT=vllm-{name}.service", "MESSAGE_ID=7d4958e842da4a758f6c1cdc7b36dcc5")
+    return [int(entry["__REALTIME_TIMESTAMP"]) for entry in entries]
+
+
+@fault(
+    "`apply` waits for a service to stop while another fails",
+    made="the service that is removed takes a minute to end",
+    promised="the other is remedied meanwhile; the unit file is gone once the service has ended",
+)
+def test_the_lock_is_free_while_a_removed_service_stops(fleet, seen):
+    """A stop may take minutes, and they are no other service's minutes."""
+    stubborn = script(fleet, f"(trap '' TERM; exec sleep 60) &\nexec {VLLM} \"$@\"")
+    roomy = {**with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=0.2), "executable": stubborn}
+    fleet.configure({"a": roomy})
+    fleet.start_daemon()
+    fleet.supervisor("apply")
+    failing = {**with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4, SIM_START_S=0.2), "gpus": [1], "port": 8001}
+    fleet.configure({"a": roomy, "b": failing})
+    fleet.box.write("/etc/systemd/system/vllm-b.service.d/later.conf", "[Service]\nExecStartPre=sleep 3\n")
+    fleet.supervisor("apply", "--no-wait")
+    fleet.configure({"b": failing})
+    removing = fleet.box.popen([SUPERVISOR, "apply", "--no-wait"], stdout=PIPE, stderr=PIPE)
+    assert "waiting for vllm-a.service to stop" in removing.stderr.readline()
+
+    fleet.wait_for("b", "ready")
+
+    still = fleet.show("a", "ActiveState"), fleet.box.run(["ls", "/etc/systemd/system/vllm-a.service"]).returncode
+    assert still == ("deactivating", 0)
+    fleet.box.run(["systemctl", "kill", "--signal=KILL", "vllm-a"], check=True)
+    assert removing.communicate(timeout=60)[0] == "1 to remove, 1 unchanged\n"
+    assert fleet.box.run(["ls", "/etc/systemd/system/vllm-a.service"]).returncode != 0
+    (tried, to), *more = fleet.steps("b")
+    seen(f"the other: {1 + len(more)} step, {tried} to {to}, ready before the first had ended")
+
+
+@pytest.mark.parametrize("which", ["odd", "even"])
+@fault(
+    "`apply` at the {which} points of a recovery",
+    made="with another start timeout, before each second call that the daemon makes of `systemctl`",
+    promised="both hands end in one start at the learned value",
+)
+def test_apply_at_every_second_point(fleet, seen, which):
+    """It goes on while the daemon waits, or waits for the lock that the daemon has."""
+    # The daemon is held until the other is done, or for as long as it waits for the lock that the daemon has.
+    done = "/run/vllm-supervisor/$name.applied"
+    act = (
+        f"[ $((${{name#s}} % 2)) = {int(which == 'odd')} ] || return 0\n"
+        f"/usr/bin/systemd-run --quiet --collect sh -c '{SUPERVISOR} apply --no-wait --config '{OWN}'; touch '{done}\n"
+        f"for i in $(seq 100); do\n    [ -e {done} ] && break\n"
+        f"    [ $i -gt 20 ] && grep -q ' run ' {LOCK} && break\n    sleep 0.05\ndone"
+    )
+    points = Points(fleet, act, start_timeout=2000)
+    points.wait_for(["ready"])
+    told, status = points.rows(), fleet.status()
+
+    acted = [name for name in points.reached if int(name[1:]) % 2 == int(which == "odd")]
+    applied = {name: len([row for row in told[name] if row["kind"] == "applied"]) for name in acted}
+    assert set(applied.values()) == {2}, (applied, fleet.log())
+    found = {(status[name]["condition"], status[name]["effective"], *lowered(told[name])) for name in points.names}
+    assert len(found) == 1, (found, fleet.log())
+    most = max(len(starts(fleet, name)) for name in acted)
+    condition, value, *steps = found.pop()
+    seen(f"at each of them: {condition} at {value}, {len(steps)} step: {', '.join(steps)}; {most} starts at the most")
