@@ -122,16 +122,13 @@ def _remove(paths: Paths, names: Sequence[str]) -> None:
 
 def _start(names: Sequence[str]) -> None:
     _kill_what_is_loading(names)
-    for name in names:
-        systemd.reset_failed(name)
+    systemd.reset_failed(names)
     systemd.restart(names)
 
 
 def _kill_what_is_loading(names: Sequence[str]) -> None:
     """A start that is given up has nothing to save, and vLLM does not obey SIGTERM before it is ready."""
-    for state in systemd.show(names).values():
-        if state.starting and state.main_pid:
-            systemd.kill(state.name)
+    systemd.kill([state.name for state in systemd.show(names).values() if state.starting and state.main_pid])
 
 
 def tell_daemon() -> None:

@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
 
@@ -20,13 +19,14 @@ from vllm_supervisor import inforce, programs, salvage
 from vllm_supervisor.diagnosis import Diagnosis, entry_from_journal, worth_reading
 from vllm_supervisor.errors import HostError, StoreError, SupervisorError, TimedOutError
 from vllm_supervisor.follow import Case, Follower
+from vllm_supervisor.glance import Glance
 from vllm_supervisor.host import clock, gpu, journal, log, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.notify import Notifier, status_for, watchdog_interval_s
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.judgement import Evidence, Judge
 from vllm_supervisor.paths import Paths
-from vllm_supervisor.recovery import Recovery
+from vllm_supervisor.recoveries import RETRY_S, Recoveries
 from vllm_supervisor.store import Kind, Task, TaskKind
 
 BATCH = 5_000
@@ -36,10 +36,7 @@ EAGER_S = 0.05
 """Pause between looks at the journal while a service starts; entries can be read before journald announces them."""
 
 REFRESH_S = 2.0
-"""How often the progress of starting services is passed on to systemd."""
-
-RETRY_S = 10.0
-"""Pause before a step that the host refused is tried again."""
+"""How often the progress of starting services is looked at and passed on to systemd."""
 
 SETTLED_S = 600.0
 """A service that served for so long has its start counter cleared. The start limit is there to end a loop of failing
@@ -66,6 +63,7 @@ class Daemon:
         programs.while_waiting(self._notifier.watchdog)
         self._stopping = self._reloading = self._behind = False
         self._killed: dict[str, str] = {}
+        self._glance = Glance()
         self._open()
         for task in self._store.tasks().values():
             if item := self._services.get(task.service):
@@ -97,7 +95,7 @@ class Daemon:
         """Read what is in force, find what happened before now, and take up what was left undone."""
         self._store = salvage.opened(self._paths)
         self._not_in_force = salvage.not_in_force(self._paths)
-        self._judge = Judge(self._paths, self._store, self._killed)
+        self._judge = Judge(self._paths, self._store, self._killed, self._glance)
         self._version = self._store.version()
         self._services = inforce.services(self._store)
         self._pauses = self._store.pauses()
@@ -111,8 +109,9 @@ class Daemon:
         self._journal.seek_end()  # what is written from here on is read in any case
         self._states = systemd.show(list(self._by_unit))
         self._seek()
+        self._changed = set(self._by_unit)
         self._refresh_at_s = self._cursor_at_s = 0.0
-        self._recoveries: dict[str, tuple[float, Iterator[str]]] = {}
+        self._recoveries = Recoveries(self._paths, self._store, self._host, self._killed, self._glance)
         for task in self._store.tasks().values():
             self._take_up(task)
 
@@ -204,14 +203,16 @@ class Daemon:
             entry = entry_from_journal(fields)
             if entry is None:
                 continue
-            if entry.lifecycle is not None:
-                self._refresh_at_s = 0.0
+            if entry.lifecycle is not None and entry.unit in self._by_unit:
+                self._changed.add(entry.unit)
             if served := self._follower.take(entry, clock.monotonic_s()):
                 self._judge.served(self._by_unit[served.unit], self._evidence(served, None))
         if self._journal.caught_up:
-            for case, diagnosis in self._follower.due(clock.monotonic_s()):
+            due = self._follower.due(clock.monotonic_s())
+            self._glance.renew(case.unit for case, _ in due)
+            for case, diagnosis in due:
                 self._answer(case, diagnosis)
-            self._advance()
+            self._changed.update(self._recoveries.advance())
             self._refresh()
             self._settle()
             self._reloading |= self._others_in_force()
@@ -260,45 +261,25 @@ class Daemon:
         complete = case.tracker.evidence_complete
         return Evidence(case.invocation, case.fingerprint, self._journal.cursor(), diagnosis, complete)
 
-    def _take_up(self, task: Task, *, not_before_s: float = 0.0) -> None:
+    def _take_up(self, task: Task) -> None:
         item = self._services.get(task.service)
         if self._store.pause(task.service):
             return  # it stays in the store; resuming begins with reading everything anew
         if item is not None and task.kind is not TaskKind.START:  # a start is the business of `apply`
-            steps = Recovery(self._paths, self._store, self._host, item, task, self._killed).steps()
-            self._recoveries[task.service] = (not_before_s, steps)
-
-    def _advance(self) -> None:
-        for name, (not_before_s, steps) in list(self._recoveries.items()):
-            if clock.monotonic_s() < not_before_s:
-                continue
-            try:
-                next(steps)
-                continue
-            except StopIteration:
-                pass
-            except (StoreError, TimedOutError):
-                raise
-            except SupervisorError as e:
-                log.say(log.ERROR, f"cannot carry out the remedy: {e}", unit=self._services[name].unit)
-            del self._recoveries[name]
-            self._refresh_at_s = 0.0
-            self._notifier.watchdog()  # every one of them may have run into a time limit
-            if task := self._store.tasks().get(name):
-                # It was refused, and every step is idempotent: begin again, a little later.
-                self._take_up(task, not_before_s=clock.monotonic_s() + RETRY_S)
+            self._recoveries.take_up(item, task)
 
     def _refresh(self) -> None:
-        """Pass progress on to systemd for services that start, and say in our own STATUS= how all of them are."""
-        starting = any(state.starting for state in self._states.values())
-        if self._refresh_at_s and (not starting or clock.monotonic_s() < self._refresh_at_s):
-            return
-        self._refresh_at_s = clock.monotonic_s() + REFRESH_S
-        self._states = systemd.show(list(self._by_unit))
-        for state in self._states.values():
-            self._forward(state)
+        """Look again at what changed, and now and then at what starts; pass it on to systemd."""
+        looked_at = self._changed
+        if clock.monotonic_s() > self._refresh_at_s:
+            self._refresh_at_s = clock.monotonic_s() + REFRESH_S
+            looked_at = looked_at | {state.name for state in self._states.values() if state.starting}
+        self._changed = set()
+        self._states |= systemd.show(sorted(looked_at))
+        for unit in looked_at:
+            self._forward(self._states[unit])
         ready = sum(state.ready for state in self._states.values())
-        names = ", ".join(sorted(self._recoveries))
+        names = ", ".join(self._recoveries)
         under_way = f"; remedy under way for {names}" if names else ""
         self._notifier.status(f"{ready} of {len(self._states)} services ready{under_way}")
 
@@ -308,7 +289,7 @@ class Daemon:
                 continue
             if settled(state, clock.monotonic_s()) and self._settled.get(state.name) != state.invocation:
                 self._settled[state.name] = state.invocation
-                systemd.reset_failed(state.name)
+                systemd.reset_failed([state.name])
 
     def _forward(self, state: UnitState) -> None:
         if not (state.main_pid and (state.starting or state.ready)):

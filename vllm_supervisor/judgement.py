@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from vllm_supervisor import inforce, remedy
 from vllm_supervisor.diagnosis import Diagnosis
-from vllm_supervisor.host import clock, journal, log, systemd
+from vllm_supervisor.glance import Glance
+from vllm_supervisor.host import clock, journal, log
 from vllm_supervisor.inforce import InForce
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recovery import hindrance
@@ -59,8 +60,8 @@ class Judge:
         killed: unit -> invocation that a remedy killed last.
     """
 
-    def __init__(self, paths: Paths, store: Store, killed: Mapping[str, str]) -> None:
-        self._paths, self._store, self._killed = paths, store, killed
+    def __init__(self, paths: Paths, store: Store, killed: Mapping[str, str], glance: Glance) -> None:
+        self._paths, self._store, self._killed, self._glance = paths, store, killed, glance
 
     def served(self, item: InForce, evidence: Evidence) -> None:
         """A run became ready: note it, once."""
@@ -110,7 +111,7 @@ class Judge:
         """Why a decided remedy must not be carried out; "" when nothing speaks against it."""
         if not isinstance(step.action, Relaunch | GiveUp | Withhold):
             return ""
-        state = systemd.show([item.unit])[item.unit]
+        state = self._glance.state(item.unit)
         if state.invocation and state.invocation != evidence.invocation:
             return "not acted on: a later run of the unit has begun, and its own evidence counts"
         if state.ready:

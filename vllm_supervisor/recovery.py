@@ -6,12 +6,13 @@ reloaded, whatever starts it next starts it at the new value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
+from enum import Enum
 from pathlib import Path
 
 from vllm_supervisor import inforce, units
-from vllm_supervisor.errors import LockedError
-from vllm_supervisor.host import clock, files, gpu, journal, processes, systemd
+from vllm_supervisor.glance import Glance
+from vllm_supervisor.host import clock, files, journal, processes
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.inforce import InForce
 from vllm_supervisor.paths import Paths
@@ -90,10 +91,24 @@ def runs(pid: int, text: str) -> bool:
     return bool(pid) and processes.environment(pid).get(units.RUN_VARIABLE) == units.run_hash(text)
 
 
+class Act(Enum):
+    """What a recovery wants done to its unit; done to all units of which it is wanted at the same time."""
+
+    RELOAD = "have systemd read what was written"
+    KILL = "end every process"
+    START = "start it"
+    RESTART = "start it, in place of what it waits for"
+    STOP = "leave it down"
+
+
+Until = Callable[[], bool]
+"""Whether what was waited for has come about; asked again and again, without the lock."""
+
+Steps = Generator[Act | Until, None, None]
+
+
 class Recovery:
     """One task on one unit, carried out a step at a time so that the loop of the daemon never waits.
-
-    `steps()` is to be advanced until it ends; each value it yields says what it waits for.
 
     Args:
         paths: where things are.
@@ -102,80 +117,72 @@ class Recovery:
         item: the service.
         task: what is to be done.
         killed: unit -> invocation that was killed last; kept here, and read by whoever judges how that one ended.
+        glance: renewed before each step.
     """
 
     def __init__(
-        self, paths: Paths, store: Store, host: units.Host, item: InForce, task: Task, killed: dict[str, str]
+        self,
+        paths: Paths,
+        store: Store,
+        host: units.Host,
+        item: InForce,
+        task: Task,
+        killed: dict[str, str],
+        glance: Glance,
     ) -> None:
         self._paths, self._store, self._host, self._item, self.task = paths, store, host, item, task
-        self._killed = killed
+        self._killed, self._glance = killed, glance
         self._group = ""  # control group of the old start
 
-    def steps(self) -> Iterator[str]:
-        """Do it.
+    def steps(self) -> Steps:
+        """Do it, in steps taken under the lock; what a step yields is done, or waited for, before the next.
 
         Raises:
             HostError: systemd or the file system refused; the task stays in the store and can be carried out again.
         """
-        for step in (self._to_write, self._to_kill):
-            if why := (yield from self._alone(step)):
-                return self._end(Kind.LEFT_ALONE, why)
-        if why := (yield from self._until_empty()):
+        if why := self._to_write():
             return self._end(Kind.LEFT_ALONE, why)
-        yield from self._until_memory_is_back()
-        if why := (yield from self._alone(self._to_finish)):
+        yield Act.RELOAD
+        deadline_s = clock.monotonic_s() + EMPTY_TIMEOUT_S
+        while True:
+            why, state = self._look()
+            if why:
+                return self._end(Kind.LEFT_ALONE, why)
+            self._group, self._killed[state.name] = state.control_group, state.invocation
+            yield Act.KILL
+            yield self._is_empty(clock.monotonic_s() + KILL_AGAIN_S)
+            if not self._is_left() or clock.monotonic_s() > deadline_s:
+                break
+        yield self._memory_is_back()
+        if why := (yield from self._until_started()):
             return self._end(Kind.LEFT_ALONE, why)
         if self.task.kind is TaskKind.STOP:
             return self._end(Kind.LEFT_DOWN, f"{self._item.unit} is left down")
         return self._end(Kind.STARTED_AGAIN, f"{self._item.unit} is started again")
 
-    def _alone(self, step: Callable[[], str]) -> Generator[str, None, str]:
-        """Take a step once nothing is paused and nobody else of ours is changing units; what it says is returned."""
-        while True:
-            while pause := self._store.pause(self.task.service):
-                yield f"paused by {pause.by}"  # and then begun again by the daemon, from the store
-            try:
-                with files.exclusive(self._paths.lock, timeout_s=0):
-                    return step()
-            except LockedError:
-                yield "waiting for another vllm-supervisor that is changing units"
-
-    # The steps: each looks again, and says why nothing more is to be done about the unit; "" when all is well.
+    # What is done: each looks again, and says why nothing more is to be done about the unit; "" when all is well.
 
     def _to_write(self) -> str:
         unit = self._item.unit
-        if why := self._overtaken() or hindrance(self._paths, systemd.show([unit])[unit]):
+        if why := self._overtaken() or hindrance(self._paths, self._glance.state(unit)):
             return why
         text = inforce.unit_texts(self._store, [self.task.service], self._host)[unit]
         files.write_atomically(self._paths.units / unit, text)
-        # Asked of systemd, not of the write: we may have been killed between the two.
-        if systemd.show([unit])[unit].needs_reload:
-            systemd.daemon_reload()
         return ""
 
-    def _to_kill(self) -> str:
-        why, state = self._look()
-        self._group = state.control_group
-        if not why:
-            self._killed[state.name] = state.invocation
-            systemd.kill(state.name)
-        return why
-
-    def _to_finish(self) -> str:
+    def _until_started(self) -> Generator[Act | Until, None, str]:
         """Queue the job. What somebody did since the look is for systemd to see: it takes one job after the other."""
-        unit = self._item.unit
         why, state = self._look()
         if why:
             return why
-        systemd.reset_failed(unit)
         if self.task.kind is TaskKind.STOP:
-            systemd.stop([unit], block=False, override=False)
+            yield Act.STOP
             return ""
         if state.active_state in ("failed", "inactive"):
-            systemd.start(unit)
+            yield Act.START
             return ""
-        systemd.restart_unless_stopped(unit)
-        after = systemd.show([unit])[unit]
+        yield Act.RESTART
+        after = self._glance.state(self._item.unit)
         return "somebody stopped the unit" if after.active_state == "inactive" and not after.job else ""
 
     def _overtaken(self) -> str:
@@ -185,7 +192,7 @@ class Recovery:
     def _look(self) -> tuple[str, UnitState]:
         """Why the unit must not be touched now, "" when nothing speaks against it; and how it is."""
         unit = self._item.unit
-        state, job = systemd.show([unit])[unit], systemd.jobs().get(unit, "")
+        state, job = self._glance.state(unit), self._glance.job(unit)
         if why := self._overtaken():
             return why, state
         text = files.read_text(self._paths.units / unit) or ""
@@ -194,36 +201,31 @@ class Recovery:
 
     # What is waited for
 
-    def _until_empty(self) -> Generator[str, None, str]:
-        deadline_s = clock.monotonic_s() + EMPTY_TIMEOUT_S
-        again_s = clock.monotonic_s() + KILL_AGAIN_S
-        while (left := self._left()) and clock.monotonic_s() < deadline_s:
-            yield f"waiting for {left}"
-            if clock.monotonic_s() > again_s:
-                again_s = clock.monotonic_s() + KILL_AGAIN_S
-                if why := (yield from self._alone(self._to_kill)):
-                    return why
-        return ""
+    def _is_empty(self, deadline_s: float) -> Until:
+        return lambda: not self._is_left() or clock.monotonic_s() > deadline_s
 
-    def _left(self) -> str:
-        """What is left of the old start, for people; "" when it is gone."""
-        if pids := processes.in_control_group(self._group):
-            return f"{len(pids)} processes to end, {processes.describe(pids[0])} among them"
-        ending = systemd.show([self._item.unit])[self._item.unit].active_state == "deactivating"
-        return "systemd to call the old start ended" if ending else ""
+    def _is_left(self) -> bool:
+        """Whether anything is left of the old start: a process, or systemd's work on its end."""
+        in_group = processes.in_control_group(self._group)
+        return bool(in_group) or self._glance.state(self._item.unit).active_state == "deactivating"
 
-    def _until_memory_is_back(self) -> Iterator[str]:
+    def _memory_is_back(self) -> Until:
+        """The GPUs have given back the memory of the killed processes, or have had the time to."""
         deadline_s = clock.monotonic_s() + GPU_TIMEOUT_S
         seen, steady_since_s = self._used_mib(), clock.monotonic_s()
-        while seen and clock.monotonic_s() < min(deadline_s, steady_since_s + GPU_STEADY_S):
-            yield "waiting for the GPUs to give back the memory of the killed processes"
+
+        def is_back() -> bool:
+            nonlocal seen, steady_since_s
             now = self._used_mib()
             if any(abs(now.get(index, 0) - used) > GPU_STEADY_MIB for index, used in seen.items()):
                 seen, steady_since_s = now, clock.monotonic_s()
+            return not seen or clock.monotonic_s() > min(deadline_s, steady_since_s + GPU_STEADY_S)
+
+        return is_back
 
     def _used_mib(self) -> dict[int, int]:
         mine = self._item.service.devices
-        return {index: card.used_mib for index, card in gpu.read().items() if index in mine}
+        return {index: used for index, used in self._glance.used_mib().items() if index in mine}
 
     def _end(self, kind: Kind, why: str) -> None:
         task = self.task

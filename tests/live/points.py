@@ -2,8 +2,9 @@
 
 The daemon does one thing after the other, and each of its steps ends in a call of `systemctl`, to look or to act. So a
 `systemctl` of ours on its PATH reaches every state a recovery passes through: service `s3` has the operator's hand at
-it just before the third call that concerns it, `s4` before the fourth, and all of them fail at the same moment. How
-many points there are is found, not listed: a recovery that ended before its number was called had no such point.
+it just before the third call that concerns it after it failed, `s4` before the fourth, and all of them fail at the same
+moment; a call may concern several. How many points there are is found, not listed: a recovery that ended before its
+number was called had no such point.
 """
 
 from __future__ import annotations
@@ -25,26 +26,29 @@ OWN = "/etc/own/$name/config.yaml"
 HANGS = "exec sleep 100"
 
 _SEEN = "/run/vllm-supervisor/seen"
+_FAILED = "/run/failed"
 _SHIM = f"""#!/bin/sh
-name= many=
+names=
 for word in "$@"; do
-    case $word in
-        {DAEMON}) ;;
-        vllm-*.service) many=$name name=${{word#vllm-}} name=${{name%.service}} ;;
-    esac
+    case $word in vllm-s[0-9]*.service) name=${{word#vllm-}} names="$names ${{name%.service}}" ;; esac
 done
-# What names no unit belongs to the recovery that named one last; what names many is a look at all of them.
-case $1 in daemon-reload | list-jobs) name=$(cat {_SEEN}/last 2>/dev/null) ;; esac
-if [ "$name" ] && [ ! "$many" ]; then
-    mkdir -p {_SEEN}
-    echo "$name" >{_SEEN}/last
+mkdir -p {_SEEN}
+# What names no unit concerns those that were named last.
+case $1 in
+    daemon-reload | list-jobs) names=$(cat {_SEEN}/last 2>/dev/null) ;;
+    *) echo "$names" >{_SEEN}/last ;;
+esac
+for name in $names; do
+    [ -e {_FAILED}/$((7999 + ${{name#s}})) ] || continue
     # How often the end of something is waited for is no point of its own.
-    [ "$(tail -n 3 {_SEEN}/$name 2>/dev/null | sort -u)" = show ] && [ "$1" = show ] && exec /usr/bin/systemctl "$@"
+    [ "$(tail -n 2 {_SEEN}/$name 2>/dev/null | tr -d '\\n')" = showshow ] && [ "$1" = show ] && continue
     echo "$1" >>{_SEEN}/$name
     [ "$name" = "s$(wc -l <{_SEEN}/$name)" ] && echo >{_SEEN}/$name.done && . /opt/shim/act >&2
-fi
+done
 exec /usr/bin/systemctl "$@"
 """
+# Leaves word that the service on this port fails.
+_LEAVES_WORD = f'for word; do [ "$before" = --port ] && : >{_FAILED}/$word; before=$word; done\n'
 
 
 def put_in_the_way(fleet: Fleet, shim: str) -> None:
@@ -101,11 +105,12 @@ class Points:
     def __init__(self, fleet: Fleet, act: str, *, end: str = DIES, most: int = 15, **changed: Any) -> None:
         self.fleet, self.names = fleet, [f"s{number}" for number in range(1, most + 1)]
         put_in_the_way(fleet, _SHIM)
+        fleet.box.run(["mkdir", "--mode=1777", _FAILED], check=True)
         # However slow the machine, it is not systemd that starts them again. This drop-in is for all of them.
         fleet.box.write("/etc/systemd/system/vllm-.service.d/patient.conf", "[Service]\nRestartSec=1h\n")
         fleet.box.write("/opt/shim/act", f"unit=vllm-$name.service file=/etc/systemd/system/$unit\n{act}\n")
         roomy = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=0.1, SIM_SHARDS=1)
-        service = {**roomy, "arguments": {}, "executable": serves_at_512(fleet, SAYS + end)}
+        service = {**roomy, "arguments": {}, "executable": serves_at_512(fleet, _LEAVES_WORD + SAYS + end)}
         places = {name: {"gpus": [number], "port": 8000 + number} for number, name in enumerate(self.names)}
         services = {name: {**service, **place} for name, place in places.items()}
         fleet.configure(services)

@@ -28,6 +28,7 @@ from vllm_supervisor.config import Service
 from vllm_supervisor.diagnosis import entry_from_journal, worth_reading
 from vllm_supervisor.errors import JournalError
 from vllm_supervisor.follow import DRAIN_LIMIT_S, DRAIN_S, Case, Follower
+from vllm_supervisor.glance import Glance
 from vllm_supervisor.judgement import Evidence, Judge
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.store import AppliedService, Happening, Kind, LearnedCap, Store
@@ -220,7 +221,8 @@ class Machine:
         """A daemon begins, and reads from there on."""
         self.store.close()
         self.store = Store(self.paths.store)
-        self.judge = Judge(self.paths, self.store, {})
+        self.glance = Glance()
+        self.judge = Judge(self.paths, self.store, {}, self.glance)
         self.items = {item.unit: item for item in inforce.services(self.store).values()}
         self.follower = Follower({unit: item.applied.name for unit, item in self.items.items()})
         self.position = position
@@ -244,6 +246,7 @@ class Machine:
         if len(batch) < most:
             for case, diagnosis in self.follower.due(self.now_s):
                 try:
+                    self.glance.renew([])
                     self.judge.failed(self.items[case.unit], self.evidence(case, diagnosis), diagnosis)
                 except JournalError:  # of this machine, which may have none
                     self.follower.put_off(case, self.now_s + 10)

@@ -1,4 +1,7 @@
-"""systemd, by way of `systemctl` and `systemd-analyze`: what units are doing, and the few things we ask of it."""
+"""systemd, by way of `systemctl` and `systemd-analyze`: what units are doing, and the few things we ask of it.
+
+Over 300 lines, since one place speaks to systemd.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +187,7 @@ def restart(units: Sequence[str]) -> None:
         programs.run(["systemctl", "restart", "--no-block", "--", *units])
 
 
-def restart_unless_stopped(unit: str) -> None:
+def restart_unless_stopped(units: Sequence[str]) -> None:
     """Queue a restart job like `restart` does, unless the unit was stopped or is being stopped.
 
     Whether it was is looked at by PID 1, between two jobs: no stop by hand is too late to be seen. A unit that is
@@ -193,16 +196,16 @@ def restart_unless_stopped(unit: str) -> None:
     Raises:
         HostError: systemd did not take it, since a stop job is under way for one.
     """
-    programs.run(["systemctl", "try-restart", "--no-block", "--job-mode=fail", "--", unit])
+    programs.run(["systemctl", "try-restart", "--no-block", "--job-mode=fail", "--", *units])
 
 
-def start(unit: str) -> None:
-    """Queue a start job for a unit that is down.
+def start(units: Sequence[str]) -> None:
+    """Queue start jobs for units that are down.
 
     Raises:
         HostError: systemd did not take it, since a stop job is under way for one.
     """
-    programs.run(["systemctl", "start", "--no-block", "--job-mode=fail", "--", unit])
+    programs.run(["systemctl", "start", "--no-block", "--job-mode=fail", "--", *units])
 
 
 def stop(units: Sequence[str], *, block: bool, override: bool = True) -> None:
@@ -230,31 +233,46 @@ def hang_up(unit: str) -> None:
     programs.run(["systemctl", "kill", "--kill-who=main", "--signal=SIGHUP", "--", unit])
 
 
-def kill(unit: str) -> None:
-    """SIGKILL every process of the unit's control group: main process, engine, ranks, readiness gate.
+def kill(units: Sequence[str]) -> None:
+    """SIGKILL every process of the units' control groups: main process, engine, ranks, readiness gate.
 
     Raises:
         HostError: systemd did not do it. That there was nothing to kill is no failure.
     """
-    try:
-        # Without --kill-whom= (spelled --kill-who= before 252) it is the whole control group.
-        programs.run(["systemctl", "kill", "--signal=SIGKILL", "--", unit])
-    except HostError as e:
-        if "not loaded" not in str(e) and "No main process to kill" not in str(e):
-            raise
+    # Without --kill-whom= (spelled --kill-who= before 252) it is the whole control group.
+    _run_unless_moot(["kill", "--signal=SIGKILL"], units, "not loaded", "No main process to kill")
 
 
-def reset_failed(unit: str) -> None:
-    """Clear a unit's failed state and its start counter.
+def reset_failed(units: Sequence[str]) -> None:
+    """Clear the failed state and the start counter of units.
 
     Raises:
-        HostError: systemd did not do it. That the unit is not loaded is no failure.
+        HostError: systemd did not do it. That a unit is not loaded is no failure.
     """
+    _run_unless_moot(["reset-failed"], units, "not loaded")
+
+
+def _run_unless_moot(words: Sequence[str], units: Sequence[str], *moot: str) -> None:
+    """Run systemctl, which goes on to the next unit after a complaint, and says each on a line."""
+    if not units:
+        return
     try:
-        programs.run(["systemctl", "reset-failed", "--", unit])
+        programs.run(["systemctl", *words, "--", *units])
     except HostError as e:
-        if "not loaded" not in str(e):
+        complaints = [line for line in _said(e).splitlines() if line.strip()]
+        if not all(any(word in line for word in moot) for line in complaints):
             raise
+
+
+def named_in(error: HostError, units: Sequence[str]) -> list[str]:
+    """The units that systemctl complained of, of those it was given; all of them when it named none."""
+    words = {word.rstrip(".:") for word in re.findall(r"[\w.:@\\-]+", _said(error))}
+    return [unit for unit in units if unit in words] or list(units)
+
+
+def _said(error: HostError) -> str:
+    """What a program printed, without the command line in front of it."""
+    return str(error).partition(": exit code ")[2].partition(": ")[2]
 
 
 def verify(files: Mapping[str, str]) -> None:
