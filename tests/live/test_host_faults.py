@@ -562,11 +562,11 @@ def test_no_descriptor_is_left(fleet, seen):
 FLOOD = """#!{python}
 import fcntl, os, socket, struct, sys
 line = b"ERROR " + b"x" * 1_000_000 + b"\\n"
-for _ in range(40):
+for _ in range(250):
     os.write(1, line)
 journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 journal.connect("/run/systemd/journal/socket")
-for _ in range(12):
+for _ in range(4):
     text = os.urandom(8 << 20).replace(b"\\n", b" ")
     memory = os.memfd_create("entry", os.MFD_ALLOW_SEALING)
     os.write(memory, b"MESSAGE=ERROR " + text + b"\\nOTHER=" + text + b"\\n")
@@ -578,7 +578,7 @@ os.execv("{vllm}", ["{vllm}", *sys.argv[1:]])
 
 @fault(
     "a service logs megabytes at a time",
-    made="40 lines of 1 MB and 12 entries of 16 MiB before a start fails; a quarter of MemoryMax= as LimitDATA=",
+    made="250 lines of 1 MB and 4 entries of 16 MiB before a start fails; a quarter of MemoryMax= as LimitDATA=",
     promised="the daemon stays below its limit; the failure is treated",
 )
 def test_a_service_logs_megabytes(fleet, seen):
