@@ -36,6 +36,7 @@ def check_directories(file: Path) -> None:
 
     Raises:
         ConfigError: somebody besides root could put another file in its place.
+        OSError: one of them is not there.
     """
     for directory in dict.fromkeys([*file.absolute().parents, *file.resolve().parents]):
         status = directory.stat()

@@ -55,6 +55,13 @@ def test_a_file_of_roots_is_believed(main: Path) -> None:
 
 
 @needs_root
+@pytest.mark.parametrize("path", ["none/config.yaml", "etc/none.yaml", "etc/config.yaml/none.yaml"])
+def test_a_file_that_is_not_there_is_said_to_be(main: Path, tmp_path: Path, path: str) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        load(tmp_path / path, guarded=True)
+
+
+@needs_root
 def test_a_writable_file_is_refused_with_the_command_that_mends_it(main: Path) -> None:
     """No service of it is used; whoever only looks, without being root, is not bothered."""
     main.chmod(0o666)

@@ -64,9 +64,9 @@ def load(path: Path, *, guarded: bool = False) -> Configuration:
     found = _Findings(guarded)
     if not str(path).isprintable():  # it stands in the header of units, and in messages
         raise ConfigError(f"cannot use {str(path)!a}: its name holds what cannot be shown", hint="rename it")
-    if guarded:
-        trust.check_directories(path)
     try:
+        if guarded:
+            trust.check_directories(path)
         text = _text(path, found)
     except OSError as e:
         raise ConfigError(f"cannot read {path}: {e.strerror}", hint="name another file with --config") from e
