@@ -89,6 +89,9 @@ class Follower:
         # Our units are "started" only once their gate has passed, whatever their lines say of it.
         tracker, finding = self._trackers.feed(replace(entry, service=self._names[entry.unit]))
         if case is None:
+            before = self._cases.get(entry.unit)
+            if before is not None and begins:  # nothing is taken in of that one any more
+                self._trackers.forget(before.unit, before.invocation)
             case = self._cases[entry.unit] = Case(entry.unit, entry.invocation, tracker)
         case.begun |= begins
         case.fingerprint = entry.fingerprint or case.fingerprint

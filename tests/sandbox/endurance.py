@@ -20,7 +20,7 @@ STEPS = 29
 """The stamp on a line holds at most nine digits, and 2 to the power of 29 has nine."""
 
 GROWTH_KIB = 1.0
-"""For each recovery, the most that the daemon's dirty memory may grow by: what is not freed is kept in tens of KiB."""
+"""For each recovery, the most that the daemon's own memory may grow by: what is not freed is kept in tens of KiB."""
 
 STATE = "var/lib/vllm-supervisor"
 
@@ -38,7 +38,7 @@ class Row:
     history: int
 
     def __str__(self) -> str:
-        own = f"{self.daemon.dirty_kib:>10,} {self.daemon.descriptors:>6} {self.daemon.threads:>8}"
+        own = f"{self.daemon.own_kib:>10,} {self.daemon.descriptors:>6} {self.daemon.threads:>8}"
         return (
             f"{self.recoveries:>10,} {self.took_s:>7.0f} {own} {self.store_bytes / 1024:>10,.0f}"
             f" {self.log_bytes / 1024:>8,.0f} {self.history:>8,} {self.caps:>6,}"
@@ -46,7 +46,7 @@ class Row:
 
 
 HEAD = (
-    f"{'recoveries':>10} {'s':>7} {'dirty KiB':>10} {'files':>6} {'threads':>8} {'store KiB':>10} {'WAL KiB':>8}"
+    f"{'recoveries':>10} {'s':>7} {'  own KiB':>10} {'files':>6} {'threads':>8} {'store KiB':>10} {'WAL KiB':>8}"
     f" {'history':>8} {'caps':>6}"
 )
 
@@ -79,13 +79,13 @@ def look(fleet: Fleet, recoveries: int, began_s: float) -> Row:
 
 
 def rounds(fleet: Fleet, recoveries: int, *, services: int = SERVICES, steps: int = STEPS) -> list[Row]:
-    """As many rounds as so many recoveries take, and how things were after each, with one more before to warm up."""
+    """As many rounds as so many recoveries take, and how things were after each."""
     standin.install(fleet.box)
     fleet.start_daemon()
     began_s, found = time.monotonic(), list[Row]()
     while not found or found[-1].recoveries < recoveries:
         one_round(fleet, len(found), services, steps)
-        found.append(look(fleet, len(found) * services * steps, began_s))
+        found.append(look(fleet, (len(found) + 1) * services * steps, began_s))
         print(found[-1], flush=True)
     lowered = sum(len(fleet.steps(f"s{number:02}")) for number in range(services))
     assert lowered == len(found) * services * steps, lowered
@@ -93,8 +93,8 @@ def rounds(fleet: Fleet, recoveries: int, *, services: int = SERVICES, steps: in
 
 
 def growth(rows: Sequence[Row]) -> float:
-    """KiB of dirty memory for each recovery after the first round."""
-    return (rows[-1].daemon.dirty_kib - rows[0].daemon.dirty_kib) / (rows[-1].recoveries - rows[0].recoveries)
+    """KiB of own memory for each recovery after the first round."""
+    return (rows[-1].daemon.own_kib - rows[0].daemon.own_kib) / (rows[-1].recoveries - rows[0].recoveries)
 
 
 def main(recoveries: int) -> int:
@@ -103,6 +103,6 @@ def main(recoveries: int) -> int:
         print(HEAD, flush=True)
         found = rounds(Fleet(box), recoveries)
     first, last = found[0].daemon, found[-1].daemon
-    print(f"{growth(found):.2f} KiB of dirty memory for each recovery after the first round; at most {GROWTH_KIB:g}")
+    print(f"{growth(found):.2f} KiB of own memory for each recovery after the first round; at most {GROWTH_KIB:g}")
     same = (first.descriptors, first.threads) == (last.descriptors, last.threads)
     return 0 if same and growth(found) <= GROWTH_KIB else 1

@@ -47,11 +47,11 @@ class Row:
     end: Usage
 
     def __str__(self) -> str:
-        memory = (self.end.private_kib, self.end.dirty_kib, self.end.shared_kib)
+        memory = (self.end.private_kib, self.end.own_kib, self.end.shared_kib)
         return f"{self.name:<44} {self.percent:>8.3f} " + " ".join(f"{kib / 1024:>9.1f}" for kib in memory)
 
 
-HEAD = f"{'':<44} {'CPU, %':>8} {'private':>9} {'dirty':>9} {'PSS, MiB':>9}"
+HEAD = f"{'':<44} {'CPU, %':>8} {'private':>9} {'own':>9} {'PSS, MiB':>9}"
 
 
 def watched(box: Sandbox, pids: Mapping[str, int], seconds: float) -> list[Row]:

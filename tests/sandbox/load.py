@@ -38,14 +38,14 @@ class Row:
     def __str__(self) -> str:
         each = f"{self.cpu_s / self.services * 1e3:>7.0f} {self.pid_1_s / self.services * 1e3:>7.0f}"
         times = f"{self.p50_s:>8.3f} {self.p99_s:>8.3f} {self.longest_s:>8.3f}"
-        memory = " ".join(f"{kib / 1024:>7.1f}" for kib in (self.memory.private_kib, self.memory.dirty_kib))
+        memory = " ".join(f"{kib / 1024:>7.1f}" for kib in (self.memory.private_kib, self.memory.own_kib))
         return f"{self.services:>8} {times} {self.cpu_s:>8.2f} {each} {memory}"
 
 
 HEAD = (
     f"{'':>8} {'error line to new start, s':^26} {'daemon':>8} {'for each, ms':^15} {'memory, MiB':^15}\n"
     f"{'services':>8} {'p50':>8} {'p99':>8} {'longest':>8} {'CPU s':>8} {'daemon':>7} {'PID 1':>7}"
-    f" {'private':>7} {'dirty':>7}"
+    f" {'private':>7} {'own':>7}"
 )
 
 

@@ -18,13 +18,13 @@ class Usage:
     Attributes:
         cpu_s: processor seconds of its own and of the children it has waited for.
         private_kib: memory that would be free if it ended (USS).
-        dirty_kib: the part of it that was written to, and cannot be read from a file again.
+        own_kib: the memory that no file is behind: what it holds itself, without the programs and the journal it has mapped.
         shared_kib: private, and its share of what it shares (PSS).
     """
 
     cpu_s: float
     private_kib: int
-    dirty_kib: int
+    own_kib: int
     shared_kib: int
     descriptors: int
     threads: int
@@ -40,8 +40,8 @@ def usage(box: Sandbox, pid: int) -> Usage:
     private = sum(int(memory[key]) for key in ("Private_Clean", "Private_Dirty", "Private_Hugetlb"))
     own_ns = sum(int(thread.read_text().split()[0]) for thread in process.glob("task/*/schedstat"))
     cpu_s = own_ns / 1e9 + sum(map(int, stat[13:15])) * _TICK_S  # cutime, cstime
-    dirty = int(memory["Private_Dirty"])
-    return Usage(cpu_s, private, dirty, int(memory["Pss"]), len(list(process.joinpath("fd").iterdir())), int(stat[17]))
+    own = int(memory["Anonymous"])
+    return Usage(cpu_s, private, own, int(memory["Pss"]), len(list(process.joinpath("fd").iterdir())), int(stat[17]))
 
 
 def main_pid(box: Sandbox, unit: str) -> int:
