@@ -18,7 +18,7 @@ class Usage:
     Attributes:
         cpu_s: processor seconds of its own and of the children it has waited for.
         private_kib: memory that would be free if it ended (USS).
-        own_kib: the memory that no file is behind: what it holds itself, without the programs and the journal it has mapped.
+        own_kib: the memory that no file is behind, which leaves out programs and the journal it has mapped.
         shared_kib: private, and its share of what it shares (PSS).
     """
 
