@@ -28,6 +28,10 @@ from vllm_supervisor.errors import DamagedStoreError, StoreError
 HISTORY_ROWS = 10_000
 """Rows of history kept; the oldest go first. A host with 64 services and a failure each day fills it in five months."""
 
+KEPT_US = 400 * 86_400 * 1_000_000
+"""Older rows of history go too, and caps that were learned before then for settings that are not in force: a year, so
+that the same season can be compared, and a month more."""
+
 BUSY_TIMEOUT_S = 10.0
 """How long to wait for another of our processes to end its transaction; those take milliseconds."""
 
@@ -420,7 +424,16 @@ class Store:
         added = self._execute(insert, (*columns, details))
         if added.rowcount:
             self._execute("DELETE FROM history WHERE id <= ?", ((added.lastrowid or 0) - HISTORY_ROWS,))
+            self._forget_before(happening.time_us - KEPT_US)
         return bool(added.rowcount)
+
+    def _forget_before(self, time_us: int) -> None:
+        self._execute("DELETE FROM history WHERE time_us < ?", (time_us,))
+        self._execute(
+            "DELETE FROM caps WHERE learned_us < ?"
+            " AND (service, fingerprint) NOT IN (SELECT name, fingerprint FROM services)",
+            (time_us,),
+        )
 
     def history(self, service: str | None = None, *, limit: int = HISTORY_ROWS) -> list[Happening]:
         """The latest rows of one service, or of all, oldest first."""

@@ -10,6 +10,7 @@ import pytest
 from vllm_supervisor.errors import StoreError
 from vllm_supervisor.store import (
     HISTORY_ROWS,
+    KEPT_US,
     MIGRATIONS,
     AppliedService,
     Happening,
@@ -117,6 +118,23 @@ def test_history_is_bounded_and_the_oldest_go_first(path):
     rows = store.history()
 
     assert (len(rows), rows[0].time_us, rows[-1].time_us) == (HISTORY_ROWS, 5, HISTORY_ROWS + 4)
+
+
+def test_what_is_older_than_a_year_goes(path):
+    """History, and caps for settings that are not in force; what is in force counts however old it is."""
+    store = Store(path)
+    with store.transaction():
+        store.put_service(SERVICE)
+        store.put_cap(CAP)
+        store.put_cap(old := replace(CAP, fingerprint="f0"))
+        store.add(LOWERED)
+        store.add(Happening(CAP.learned_us + KEPT_US, "a", Kind.APPLIED))
+        assert (len(store.history()), store.cap("a", "f0")) == (2, old)
+
+        store.add(Happening(CAP.learned_us + KEPT_US + 1, "a", Kind.APPLIED))
+
+    assert [row.kind for row in store.history()] == [Kind.APPLIED, Kind.APPLIED]
+    assert (store.cap("a", "f0"), store.cap("a", "f1")) == (None, CAP)
 
 
 def test_removing_a_service_keeps_what_was_learned(path):
