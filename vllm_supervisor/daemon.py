@@ -35,6 +35,13 @@ BATCH = 5_000
 EAGER_S = 0.05
 """Pause between looks at the journal while a service starts; entries can be read before journald announces them."""
 
+QUIET_S = 1.0
+"""Pause between looks at the journal while no service starts: all of the host writes to it, and every line of others
+would wake us. A service that fails while it serves is noticed so much later."""
+
+EXPECTANT_S = 5.0
+"""After reading what is in force, which is when `apply` starts services, for so long there is no such pause."""
+
 REFRESH_S = 2.0
 """How often the progress of starting services is looked at and passed on to systemd."""
 
@@ -110,6 +117,7 @@ class Daemon:
         self._states = systemd.show(list(self._by_unit))
         self._seek()
         self._changed = set(self._by_unit)
+        self._expectant_until_s = clock.monotonic_s() + EXPECTANT_S
         self._refresh_at_s = self._cursor_at_s = 0.0
         self._recoveries = Recoveries(self._paths, self._store, self._host, self._killed, self._glance)
         for task in self._store.tasks().values():
@@ -232,8 +240,11 @@ class Daemon:
         eager = starting or self._recoveries or self._follower.waiting
         poll = select.poll()
         poll.register(wakeup, select.POLLIN)
-        poll.register(self._journal.fileno(), select.POLLIN)
-        poll.poll(1000 * (EAGER_S if eager else min(watchdog_interval_s(), 3600)))
+        longest_s = EAGER_S if eager else min(watchdog_interval_s(), 3600)
+        quiet_s = 0 if eager or clock.monotonic_s() < self._expectant_until_s else min(QUIET_S, longest_s / 2)
+        if not poll.poll(1000 * quiet_s):  # a signal ends the pause
+            poll.register(self._journal.fileno(), select.POLLIN)
+            poll.poll(1000 * (longest_s - quiet_s))
         self._journal.process()
         _drain(wakeup)
 
