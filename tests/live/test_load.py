@@ -12,8 +12,8 @@ TOGETHER = 8
 CALLS = "/run/vllm-supervisor/calls"
 
 LEAK_KIB = 60
-"""What each recovery would have to leave behind to be seen here; half of it is allowed. In its first thousand recoveries
-the allocator takes up to 17 MiB that it goes on using, up to 15 KiB for each of these eighty."""
+"""What each recovery would have to leave behind to be seen here; half of it is allowed. In its first thousand
+recoveries the allocator takes up to 17 MiB that it goes on using, up to 15 KiB for each of these eighty."""
 
 
 @fault(
