@@ -21,7 +21,7 @@ def test_the_next_start_waits_until_the_memory_is_back_and_steady(box):
     """A start right after a kill would find the memory taken, and look like another failure."""
     fleet = Fleet(box)
     box.write("/usr/local/bin/nvidia-smi", NVIDIA_SMI, mode=0o755)
-    box.write(VLLM, box.read(VLLM).replace("exec", "touch /var/lib/vllm/started\nexec"), mode=0o755)
+    box.write(VLLM, box.read(VLLM).replace("\nimport", "\nopen('/var/lib/vllm/started', 'w').close()\nimport"), mode=0o755)
     fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4)})
     fleet.start_daemon()
 
@@ -30,6 +30,7 @@ def test_the_next_start_waits_until_the_memory_is_back_and_steady(box):
     entries = box.journal("--unit=vllm-a.service")
     starts = [int(entry["__REALTIME_TIMESTAMP"]) for entry in entries if entry.get("MESSAGE_ID") == STARTING]
     errors = [int(e["__REALTIME_TIMESTAMP"]) for e in entries if "with 1024 dummy requests" in str(e.get("MESSAGE"))]
+    assert box.read("/var/lib/vllm/started") == ""
     assert len(starts) == 2
     assert starts[1] - errors[0] > 3_000_000
 

@@ -228,8 +228,11 @@ class Sandbox:
             numbers, repeated fields are lists.
         """
         self.run(["journalctl", "--sync"], check=True)
-        out = self.run(["journalctl", "--output=json", "--all", "--no-pager", "--quiet", *arguments], check=True).stdout
-        return [json.loads(line) for line in out.splitlines()]
+        done = self.run(["journalctl", "--output=json", "--all", "--no-pager", "--quiet", *arguments])
+        # 1 and no word is how `--grep` says that it found nothing.
+        if done.returncode and (done.stdout or done.stderr or done.returncode != 1):
+            raise SandboxError(f"cannot read the journal: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def wait_until(self, probe: Callable[[], T], what: str, *, timeout: float = 10) -> T:
         """Call `probe` until it returns something true, and return that.
