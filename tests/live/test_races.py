@@ -144,7 +144,7 @@ def test_a_failure_from_before_the_last_apply_is_found(fleet):
 
 def test_a_cursor_that_was_vacuumed_away(box):
     """Reading goes on with the first entry that is left after its place, not with the second."""
-    box.run(["logger", "--tag=here", "one"], check=True)
+    box.run(["systemd-cat", "--identifier=here", "echo", "one"], check=True)
     script = (
         "import subprocess, sys; from vllm_supervisor.host.journal import Journal\n"
         "def opened():\n"
@@ -154,13 +154,27 @@ def test_a_cursor_that_was_vacuumed_away(box):
         "journal = opened(); journal.seek_cursor(cursor); print(*(e['MESSAGE'] for e in journal.read(9)[0]))\n"
     )
     box.run(["journalctl", "--sync"], check=True)
-    say = "logger --tag=here two; logger --tag=here three; journalctl --sync"
+    say = "printf 'two\\nthree\\n' | systemd-cat --identifier=here; sleep 0.1; journalctl --sync"
 
     vacuumed = box.run([PYTHON, "-c", script, "journalctl --rotate; journalctl --vacuum-files=1", say])
-    kept = box.run([PYTHON, "-c", script, "logger --tag=here four; journalctl --sync"])
+    kept = box.run([PYTHON, "-c", script, "echo four | systemd-cat --identifier=here; sleep 0.1; journalctl --sync"])
 
     assert vacuumed.stdout.split() == ["two", "three"], vacuumed
     assert kept.stdout.split() == ["four"], kept
+
+
+def test_the_end_of_a_journal_that_holds_nothing_of_ours(box):
+    """What is written later is read, though no entry matched when the end was looked for."""
+    script = (
+        "import subprocess; from vllm_supervisor.host.journal import Journal\n"
+        "journal = Journal(); journal.match([['SYSLOG_IDENTIFIER=here']]); journal.seek_end(); before = journal.read(9)[0]\n"
+        "say = 'seq 2 | systemd-cat --identifier=here; sleep 0.1; journalctl --sync'\n"
+        "subprocess.run(['sh', '-c', say], check=True, capture_output=True)\n"
+        "again = Journal(); again.match([['SYSLOG_IDENTIFIER=here']]); again.seek_end()\n"
+        "print(len(before), *(e['MESSAGE'] for e in journal.read(9)[0]), len(again.read(9)[0]))\n"
+    )
+
+    assert box.run([PYTHON, "-c", script]).stdout.split() == ["0", "1", "2", "0"]
 
 
 def test_a_stop_by_hand_of_a_start_that_had_failed(fleet):

@@ -126,9 +126,16 @@ class Journal:
         self._reader.seek_head()
 
     def seek_end(self) -> None:
-        """Read on from what is written after now."""
-        self._reader.seek_tail()
-        self._reader._previous()  # after seek_tail alone the next read may start over from the head
+        """Read on from what is written after now.
+
+        That is after the last entry there is, whether it matches or not. Where none matches, libsystemd's own seek to
+        the tail is an end that moves on: the next read finds the last of the entries that came since, not the first.
+        """
+        everything = _opened()
+        everything.seek_tail()
+        if everything._previous():
+            self.seek_cursor(everything._get_cursor())
+        everything.close()
 
     def read(self, limit: int, *, keep: Callable[[bytes | str], bool] | None = None) -> tuple[list[Fields], int]:
         """Take up to `limit` entries that are there already; never waits.
