@@ -27,7 +27,7 @@ SECTIONS = {
     "test_races": "Two hands on one unit",
     "test_host_faults": "The host misbehaves",
     "test_service_faults": "The service misbehaves",
-    "test_load": "Load",
+    "test_many": "Load",
     "test_intruders": "Hostile input",
     "test_operators": "People without root",
     "test_planted": "Planted faults",
