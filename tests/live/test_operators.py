@@ -274,7 +274,8 @@ def test_connections_without_end(fleet, seen):
     assert fleet.run("status").returncode == 0
     fleet.box.wait_until(lambda: not processes(fleet.box), "the processes have ended", timeout=60)
     fleet.box.run(["systemctl", "restart", SOCKET], check=True)
-    assert as_user(fleet.box, "alice", "status").returncode == 0
+    # systemd may still be hanging up on the last of those that waited in line.
+    fleet.box.wait_until(lambda: as_user(fleet.box, "alice", "status").returncode == 0, "an answer again", timeout=30)
     fleet.wait_for("a", "ready", timeout=60)
     assert pid(fleet.box) == before
     seen("the same daemon, the service came up, and a restart of the socket puts it right")
@@ -345,7 +346,7 @@ def test_what_failed_for_good_during_a_pause_is_answered_after_it(fleet, told):
     fleet.supervisor("pause", "a")
     fleet.box.run(["touch", START], check=True)
     fleet.box.wait_until(lambda: rows(fleet, "withheld"), "a failure that is told", timeout=30)
-    assert fleet.show("a", "ActiveState") == "failed"
+    fleet.box.wait_until(lambda: fleet.show("a", "ActiveState") == "failed", "the end of the start", timeout=30)
 
     deaf = {} if told else with_slow(fleet, "systemctl", '[ "$1 $3" = "kill --signal=SIGHUP" ] && exit 1')
     fleet.box.run([SUPERVISOR, "resume", "a"], env=deaf, check=True)

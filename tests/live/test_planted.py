@@ -39,7 +39,8 @@ def plant(box, module, old, new):
 )
 def test_acting_before_the_commit_is_caught(box, seen):
     commit = "        with self._store.transaction():\n            before = inforce.state("
-    acts = "        if todo:\n            systemd.restart([item.unit])\n"
+    look = "            from vllm_supervisor.host import systemd\n"
+    acts = f"        if todo:\n{look}            systemd.restart([item.unit])\n"
     rig = recovering(box, environment=plant(box, "judgement.py", commit, acts + commit))
     expected, found = uninterrupted(rig, starts=3)
 

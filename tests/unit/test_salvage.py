@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from vllm_supervisor.store import AppliedService, Happening, Kind, LearnedCap, P
 CAP = LearnedCap("a", "f1", 512, 1, "run1", exhausted=False, reason="1024 did not fit", learned_us=7)
 SERVICE = AppliedService("a", "vllm-a.service", '{"source": "/etc/x.yaml"}', "f1", 7)
 ROWS = 400  # of history, over more than 20 pages
+BEGAN_US = time.time_ns() // 1000 - ROWS  # what is older than a year is no loss
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def fill(paths, *, close=True, rows=ROWS):
         store.put_pause(Pause("a", 7, "root"))
         store.cursor = "s=1"
         for number in range(rows):
-            store.add(Happening(number, "a", Kind.APPLIED, why=f"for the {number}th time, " + "x" * 200))
+            store.add(Happening(BEGAN_US + number, "a", Kind.APPLIED, why=f"for the {number}th time, " + "x" * 200))
     if close:
         store.close()
     return store
