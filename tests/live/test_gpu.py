@@ -21,7 +21,8 @@ def test_the_next_start_waits_until_the_memory_is_back_and_steady(box):
     """A start right after a kill would find the memory taken, and look like another failure."""
     fleet = Fleet(box)
     box.write("/usr/local/bin/nvidia-smi", NVIDIA_SMI, mode=0o755)
-    box.write(VLLM, box.read(VLLM).replace("\nimport", "\nopen('/var/lib/vllm/started', 'w').close()\nimport"), mode=0o755)
+    marks = "open('/var/lib/vllm/started', 'w').close()"
+    box.write(VLLM, box.read(VLLM).replace("\nimport", f"\n{marks}\nimport"), mode=0o755)
     fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4)})
     fleet.start_daemon()
 

@@ -275,11 +275,11 @@ def test_connections_without_end(fleet, seen):
     fleet.box.wait_until(lambda: not processes(fleet.box), "the processes have ended", timeout=60)
 
     def started_again():
-        """systemd's limit counts over two seconds, also over a restart."""
-        fleet.box.run(["systemctl", "restart", SOCKET], check=True)
+        """systemd's limit counts over two seconds, also over a restart, which it may refuse as long."""
+        fleet.box.run(["systemctl", "restart", SOCKET])
         return as_user(fleet.box, "alice", "status").returncode == 0
 
-    fleet.box.wait_until(started_again, "an answer again", timeout=30)
+    fleet.box.wait_until(started_again, "an answer again", timeout=60)
     fleet.wait_for("a", "ready", timeout=60)
     assert pid(fleet.box) == before
     seen("the same daemon, the service came up, and a restart of the socket puts it right")
