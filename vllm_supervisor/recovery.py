@@ -24,6 +24,9 @@ EMPTY_TIMEOUT_S = 30.0
 KILL_AGAIN_S = 2.0
 """A process that was made while SIGKILL went round the group is still there after so long."""
 
+TOLD_TIMEOUT_S = 5.0
+"""How long after the end of a run systemd's word of it may reach the journal: milliseconds, where nobody floods it."""
+
 GPU_TIMEOUT_S = 60.0
 """How long the driver may take to return the memory of a killed process before we start regardless."""
 
@@ -154,6 +157,8 @@ class Recovery:
             if not self._is_left() or clock.monotonic_s() > deadline_s:
                 break
         yield self._memory_is_back()
+        if self._glance.state(self._item.unit).active_state == "inactive" and not self._end_is_told():
+            yield self._until_told()
         if why := (yield from self._until_started()):
             return self._end(Kind.LEFT_ALONE, why)
         if self.task.kind is TaskKind.STOP:
@@ -208,6 +213,14 @@ class Recovery:
         """Whether anything is left of the old start: a process, or systemd's work on its end."""
         in_group = processes.in_control_group(self._group)
         return bool(in_group) or self._glance.state(self._item.unit).active_state == "deactivating"
+
+    def _until_told(self) -> Until:
+        """The journal says what ended the run: of a unit whose failure was reset, nothing else tells it from a stop."""
+        deadline_s = clock.monotonic_s() + TOLD_TIMEOUT_S
+        return lambda: self._end_is_told() or clock.monotonic_s() > deadline_s
+
+    def _end_is_told(self) -> bool:
+        return journal.end(self.task.invocation) is not journal.End.NOT_SAID
 
     def _memory_is_back(self) -> Until:
         """The GPUs have given back the memory of the killed processes, or have had the time to."""

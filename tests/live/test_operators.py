@@ -275,7 +275,7 @@ def test_connections_without_end(fleet, seen):
     fleet.box.wait_until(lambda: not processes(fleet.box), "the processes have ended", timeout=60)
 
     def started_again():
-        """systemd's limit counts over two seconds, also over a restart, which it may refuse as long."""
+        """A limit of systemd's counts over two seconds, also over a restart, which it may refuse as long."""
         fleet.box.run(["systemctl", "restart", SOCKET])
         return as_user(fleet.box, "alice", "status").returncode == 0
 

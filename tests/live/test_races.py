@@ -167,7 +167,8 @@ def test_the_end_of_a_journal_that_holds_nothing_of_ours(box):
     """What is written later is read, though no entry matched when the end was looked for."""
     script = (
         "import subprocess; from vllm_supervisor.host.journal import Journal\n"
-        "journal = Journal(); journal.match([['SYSLOG_IDENTIFIER=here']]); journal.seek_end(); before = journal.read(9)[0]\n"
+        "journal = Journal(); journal.match([['SYSLOG_IDENTIFIER=here']]); journal.seek_end()\n"
+        "before = journal.read(9)[0]\n"
         "say = 'seq 2 | systemd-cat --identifier=here; sleep 0.1; journalctl --sync'\n"
         "subprocess.run(['sh', '-c', say], check=True, capture_output=True)\n"
         "again = Journal(); again.match([['SYSLOG_IDENTIFIER=here']]); again.seek_end()\n"
