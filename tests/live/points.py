@@ -42,6 +42,8 @@ for name in $names; do
     [ -e {_FAILED}/$((7999 + ${{name#s}})) ] || continue
     # How often the end of something is waited for is no point of its own.
     [ "$(tail -n 2 {_SEEN}/$name 2>/dev/null | tr -d '\\n')" = showshow ] && [ "$1" = show ] && continue
+    # Nor is that what hangs on to life on a slow machine is killed once more.
+    [ "$1" = kill ] && grep -qx kill {_SEEN}/$name 2>/dev/null && continue
     echo "$1" >>{_SEEN}/$name
     [ "$name" = "s$(wc -l <{_SEEN}/$name)" ] && echo >{_SEEN}/$name.done && . /opt/shim/act >&2
 done
