@@ -51,7 +51,8 @@ def recovery(runs: int) -> int:
 def main(argv: list[str]) -> int:
     """Measure what is named, or everything; 1 when a bound is not held."""
     parser = argparse.ArgumentParser(prog="./dev bench", description="Measure WHAT, or everything with its defaults.")
-    parser.set_defaults(runs=20, entries=None, rounds=3, services=load.SERVICES, recoveries=2000, seconds=idle.SECONDS)
+    parser.set_defaults(runs=20, entries=None, rounds=3, services=load.SERVICES)
+    parser.set_defaults(recoveries=endurance.RECOVERIES, seconds=idle.SECONDS)
     what = parser.add_subparsers(metavar="WHAT", dest="what")
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
@@ -64,7 +65,8 @@ def main(argv: list[str]) -> int:
     one = add("load", "many services that fail at once")
     one.add_argument("services", type=int, nargs="*", metavar="N")
     one.add_argument("--entries", type=int, help="of another unit, in the journal")
-    add("endurance", "what grows with the number of recoveries").add_argument("recoveries", type=int, nargs="?")
+    one = add("endurance", "what grows with the number of recoveries")
+    one.add_argument("recoveries", type=int, nargs="?", default=endurance.RECOVERIES)  # a "?" takes no other default
     add("idle", "what watching costs, beside others").add_argument("--seconds", type=int)
     options = parser.parse_args(argv)
     measures = {

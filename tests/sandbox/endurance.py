@@ -15,6 +15,9 @@ from tests.live.fleet import DAEMON, Fleet
 from tests.sandbox import PYTHON, Sandbox, standin
 from tests.sandbox.usage import Usage, main_pid, usage
 
+RECOVERIES = 2000
+"""A day of a bad week: one each 43 s."""
+
 SERVICES = 16
 STEPS = 29
 """The stamp on a line holds at most nine digits, and 2 to the power of 29 has nine."""
