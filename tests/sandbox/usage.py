@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ class Usage:
         private_kib: memory that would be free if it ended (USS).
         own_kib: the memory that no file is behind, which leaves out programs and the journal it has mapped.
         shared_kib: private, and its share of what it shares (PSS).
+        descriptors: open files, without those of the journal: of them a reader has one for each that journald keeps.
     """
 
     cpu_s: float
@@ -41,7 +43,15 @@ def usage(box: Sandbox, pid: int) -> Usage:
     own_ns = sum(int(thread.read_text().split()[0]) for thread in process.glob("task/*/schedstat"))
     cpu_s = own_ns / 1e9 + sum(map(int, stat[13:15])) * _TICK_S  # cutime, cstime
     own = int(memory["Anonymous"])
-    return Usage(cpu_s, private, own, int(memory["Pss"]), len(list(process.joinpath("fd").iterdir())), int(stat[17]))
+    return Usage(cpu_s, private, own, int(memory["Pss"]), _descriptors(process), int(stat[17]))
+
+
+def _descriptors(process: Path) -> int:
+    open_files = []
+    for link in process.joinpath("fd").iterdir():
+        with suppress(FileNotFoundError):  # closed between the listing and the look
+            open_files.append(link.readlink())
+    return sum(file.suffix != ".journal" for file in open_files)
 
 
 def main_pid(box: Sandbox, unit: str) -> int:
