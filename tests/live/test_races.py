@@ -433,3 +433,60 @@ def test_apply_at_every_second_point(fleet, seen, which):
     most = max(len(starts(fleet, name)) for name in acted)
     condition, value, *steps = found.pop()
     seen(f"at each of them: {condition} at {value}, {len(steps)} step: {', '.join(steps)}; {most} starts at the most")
+
+
+@fault(
+    "an error line comes in the moment of ready",
+    made="the sentence is printed 0 to 1 s after the server first answers, at a service each",
+    promised="before ready it is evidence, after it is none; the service ends ready, after one step at the most",
+)
+def test_an_error_line_in_the_moment_of_ready(fleet, seen):
+    said = SENTENCE.replace("'", "")
+    for tenths in range(0, 11, 2):
+        late = f"until curl -sf http://127.0.0.1:80{tenths:02}/health; do sleep 0.02; done; sleep {tenths / 10}"
+        once = (
+            f'case "$*" in *"--max-num-seqs 512"*) ;; *) ({late}; echo "{said}" >&2; : >/run/said/{tenths}) & ;; esac'
+        )
+        fleet.box.write(f"/opt/vllm/bin/late{tenths}", f'#!/bin/sh\n{once}\nexec {VLLM} "$@"\n', mode=0o755)
+    fleet.box.run(["install", "-d", "--mode=1777", "/run/said"], check=True)
+    roomy = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=0.3)
+    numbers = range(0, 11, 2)
+    names = {f"s{n}": {**roomy, "executable": f"/opt/vllm/bin/late{n}", "gpus": [n], "port": 8000 + n} for n in numbers}
+    fleet.configure(names)
+    fleet.start_daemon()
+    fleet.supervisor("apply", "--no-wait")
+    fleet.box.wait_until(
+        lambda: all(fleet.box.run(["test", "-e", f"/run/said/{n}"]).returncode == 0 for n in numbers),
+        "all said",
+        timeout=60,
+    )
+
+    for name in names:
+        fleet.wait_for(name, "ready", timeout=60)
+        fleet.box.wait_until(lambda name=name: rows(fleet, "ready", name), "ready in the history")
+        steps = fleet.steps(name)
+        assert steps in ([], [(1024, 512)])
+        assert fleet.status()[name]["effective"] == (512 if steps else None), name
+    seen("each ends ready: as it was, or at 512 after 1 step, 1024 to 512")
+
+
+@fault(
+    "the configuration is deleted under the daemon",
+    made="/etc/vllm-supervisor is removed while a start fails",
+    promised="what is in force stays so, and failures are treated; `apply` touches nothing and says what is missing",
+)
+def test_the_configuration_is_deleted_under_the_daemon(fleet, seen):
+    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4, SIM_START_S=1)})
+    fleet.start_daemon()
+    fleet.supervisor("apply", "--no-wait")
+    fleet.box.run(["rm", "-r", "/etc/vllm-supervisor"], check=True)
+
+    fleet.wait_for("a", "ready")
+    before = (fleet.unit("a"), fleet.show("a", "InvocationID"))
+    done = fleet.run("apply")
+
+    assert done.returncode == 78
+    assert "/etc/vllm-supervisor" in done.stderr
+    assert fleet.steps("a") == [(1024, 512)]
+    assert (fleet.unit("a"), fleet.show("a", "InvocationID")) == before
+    seen(f"1 step, 1024 to 512, and ready; apply: exit code {done.returncode}, and the unit runs on")
