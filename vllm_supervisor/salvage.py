@@ -55,7 +55,7 @@ def mend(paths: Paths, *, wait_s: float) -> None:
             if not _rebuilt(paths.store) and (what := damage.complaint(paths.store)):
                 _rebuild(paths, what)
             if rebuilt := _rebuilt(paths.store):
-                _put_in_place(paths.store, rebuilt)
+                _put_in_place(paths, rebuilt)
     if texts := _not_in_force(paths):
         files.make_directory(paths.state, mode=0o700)
         store = Store(paths.store)
@@ -94,11 +94,7 @@ def notices(paths: Paths) -> list[str]:
 
 def kept_aside(paths: Paths) -> list[Path]:
     """Damaged stores that nobody has removed yet, the oldest first."""
-    return _all_aside(paths.store)
-
-
-def _all_aside(store: Path) -> list[Path]:
-    found = store.parent.glob(f"{store.name}.damaged-*")
+    found = paths.store.parent.glob(f"{paths.store.name}.damaged-*")
     return sorted(path for path in found if not path.name.endswith(_LOGS))
 
 
@@ -201,8 +197,9 @@ def _told(what: str, aside: Path, read: Mapping[str, int], lost: list[str]) -> s
     return f"the store was damaged ({what}), is kept as {aside}, and was rebuilt; rows read from it: {rows}{gone}"
 
 
-def _put_in_place(path: Path, rebuilt: Path) -> None:
+def _put_in_place(paths: Paths, rebuilt: Path) -> None:
     """May be killed anywhere and called again."""
+    path = paths.store
     aside = _aside(path, rebuilt.name.removeprefix(f"{path.name}.rebuilt-"))
     try:
         if path.exists() and not aside.exists():
@@ -214,7 +211,7 @@ def _put_in_place(path: Path, rebuilt: Path) -> None:
             elif there.exists():
                 there.rename(target)
         files.move(rebuilt, path)
-        for old in _all_aside(path)[:-KEPT]:
+        for old in kept_aside(paths)[:-KEPT]:
             for end in ("", *_LOGS):
                 old.with_name(f"{old.name}{end}").unlink(missing_ok=True)
     except OSError as e:
