@@ -6,6 +6,8 @@ sysexits.h are taken from there, since `systemctl status` shows those by name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 OK = 0
 USAGE = 2  # click's own code for a command line it cannot parse
 CHANGES = 3  # `plan` found something to change
@@ -79,3 +81,13 @@ class DamagedStoreError(StoreError):
     """What the store's file holds is no longer what was written."""
 
     hint = "vllm-supervisor.service when it starts, and `vllm-supervisor apply`, keep it aside and rebuild it"
+
+
+def nothing_applied(store: object) -> StoreError:
+    """What a command says that needs a store where there is none."""
+    return StoreError(f"cannot find {store}: nothing was applied on this host yet", hint="vllm-supervisor apply")
+
+
+def no_such_service(doing: str, name: str, there: Iterable[str]) -> ConfigError:
+    """What a command says to a name that is not among those in force; `doing` is a verb, such as "forget"."""
+    return ConfigError(f"cannot {doing} {name!r}: no such service", hint=f"there are: {', '.join(there) or 'none'}")

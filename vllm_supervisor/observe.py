@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from vllm_supervisor import inforce
 from vllm_supervisor.diagnosis import Tracker, Trackers, entry_from_journal, worth_reading
-from vllm_supervisor.errors import ConfigError, StoreError
+from vllm_supervisor.errors import StoreError, no_such_service, nothing_applied
 from vllm_supervisor.host import clock, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.systemd import UnitState
@@ -103,9 +103,7 @@ def open_store(paths: Paths) -> Store:
     except PermissionError as e:
         raise StoreError(f"cannot look into {paths.state}: {e.strerror}", hint="run it as root") from e
     if not there:
-        raise StoreError(
-            f"cannot find {paths.store}: nothing was applied on this host yet", hint="vllm-supervisor apply"
-        )
+        raise nothing_applied(paths.store)
     return Store(paths.store, read_only=True)
 
 
@@ -121,9 +119,7 @@ def statuses(paths: Paths, name: str | None = None) -> list[ServiceStatus]:
     services = inforce.services(store)
     if name is not None:
         if name not in services:
-            raise ConfigError(
-                f"cannot find {name!r}: no such service", hint=f"there are: {', '.join(services) or 'none'}"
-            )
+            raise no_such_service("find", name, services)
         services = {name: services[name]}
     states = systemd.show([item.unit for item in services.values()])
     starting = [state for state in states.values() if state.starting]

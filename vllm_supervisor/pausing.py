@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vllm_supervisor.apply import tell_daemon
-from vllm_supervisor.errors import ConfigError, StoreError
+from vllm_supervisor.errors import ConfigError, no_such_service, nothing_applied
 from vllm_supervisor.host import clock
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.store import Happening, Kind, Pause, Store
@@ -74,12 +74,10 @@ def resume(paths: Paths, name: str, by: str) -> bool:
 
 def _store(paths: Paths, name: str) -> Store:
     if not paths.store.exists():
-        raise StoreError(
-            f"cannot find {paths.store}: nothing was applied on this host yet", hint="vllm-supervisor apply"
-        )
+        raise nothing_applied(paths.store)
     store = Store(paths.store)
     services = store.services()
     if name and name not in services:
         store.close()
-        raise ConfigError(f"cannot find {name!r}: no such service", hint=f"there are: {', '.join(services) or 'none'}")
+        raise no_such_service("find", name, services)
     return store

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vllm_supervisor.cli.options import require_root, say, service_argument
-from vllm_supervisor.errors import ConfigError, StoreError
+from vllm_supervisor.errors import no_such_service, nothing_applied
 
 if TYPE_CHECKING:
     from vllm_supervisor.store import Store
@@ -23,11 +23,10 @@ def command(name: str) -> int:
     require_root()
     path = Paths().store
     if not path.exists():
-        raise StoreError(f"cannot find {path}: nothing was applied on this host yet")
+        raise nothing_applied(path)
     store = Store(path)
     if name not in store.services():
-        there = ", ".join(store.services()) or "none"
-        raise ConfigError(f"cannot forget {name!r}: no such service", hint=f"there are: {there}")
+        raise no_such_service("forget", name, store.services())
     if _forget(store, name):
         say(f"forgot what was learned of {name}; `vllm-supervisor apply` starts it at the declared value")
     else:
