@@ -40,10 +40,20 @@ case $1 in
 esac
 for name in $names; do
     [ -e {_FAILED}/$((7999 + ${{name#s}})) ] || continue
-    # How often the end of something is waited for is no point of its own.
-    [ "$(tail -n 2 {_SEEN}/$name 2>/dev/null | tr -d '\\n')" = showshow ] && [ "$1" = show ] && continue
-    # Nor is that what hangs on to life on a slow machine is killed once more.
-    [ "$1" = kill ] && grep -qx kill {_SEEN}/$name 2>/dev/null && continue
+    # How often something is looked at until it has come about, or is asked for again, a slow machine decides. So an act
+    # is a point the first time, and a look is one as often as it is meant to be between two acts.
+    case $1 in
+        show) looks=2 ;;
+        list-jobs) looks=1 ;;
+        *) looks=0 ;;
+    esac
+    if [ $looks = 0 ]; then
+        grep -qx "$1" {_SEEN}/$name 2>/dev/null && continue
+        : >{_SEEN}/$name.looks
+    else
+        echo "$1" >>{_SEEN}/$name.looks
+        [ "$(grep -cx "$1" {_SEEN}/$name.looks)" -le $looks ] || continue
+    fi
     echo "$1" >>{_SEEN}/$name
     [ "$name" = "s$(wc -l <{_SEEN}/$name)" ] && echo >{_SEEN}/$name.done && . /opt/shim/act >&2
 done
@@ -66,10 +76,14 @@ def script(fleet: Fleet, text: str, name: str = "scripted") -> str:
     return f"/opt/vllm/bin/{name}"
 
 
-def serves_at_512(fleet: Fleet, otherwise: str) -> str:
+def serves_at_512(fleet: Fleet, otherwise: str, *, serves: str = f'exec {VLLM} "$@"') -> str:
     """Serves at 512 sequences; at any other value it does what the text says."""
-    return script(fleet, f'case "$*" in *"--max-num-seqs 512"*) exec {VLLM} "$@" ;; esac\n{otherwise}')
+    return script(fleet, f'case "$*" in *"--max-num-seqs 512"*) {serves} ;; esac\n{otherwise}')
 
+
+# While it loads, a stop request may be swallowed, as by vLLM itself, and then the stop lasts as long as it may. Whether
+# it loads still when a hand comes is up to the machine, so here it ends at once in any case.
+_ENDS_WHEN_TOLD = f'{VLLM} "$@" & trap "kill -KILL $!; exit 0" TERM; wait'
 
 SAYS = f'cat >&2 <<"E"\n{SENTENCE}\nE\n'
 """Shell that prints what vLLM prints when the sampler's warm-up does not fit."""
@@ -104,7 +118,7 @@ class Points:
         reached: the services that an act was done to.
     """
 
-    def __init__(self, fleet: Fleet, act: str, *, end: str = DIES, most: int = 15, **changed: Any) -> None:
+    def __init__(self, fleet: Fleet, act: str, *, end: str = DIES, most: int = 17, **changed: Any) -> None:
         self.fleet, self.names = fleet, [f"s{number}" for number in range(1, most + 1)]
         put_in_the_way(fleet, _SHIM)
         fleet.box.run(["mkdir", "--mode=1777", _FAILED], check=True)
@@ -112,7 +126,8 @@ class Points:
         fleet.box.write("/etc/systemd/system/vllm-.service.d/patient.conf", "[Service]\nRestartSec=1h\n")
         fleet.box.write("/opt/shim/act", f"unit=vllm-$name.service file=/etc/systemd/system/$unit\n{act}\n")
         roomy = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=0.1, SIM_SHARDS=1)
-        service = {**roomy, "arguments": {}, "executable": serves_at_512(fleet, _LEAVES_WORD + SAYS + end)}
+        program = serves_at_512(fleet, _LEAVES_WORD + SAYS + end, serves=_ENDS_WHEN_TOLD)
+        service = {**roomy, "arguments": {}, "executable": program}
         places = {name: {"gpus": [number], "port": 8000 + number} for number, name in enumerate(self.names)}
         services = {name: {**service, **place} for name, place in places.items()}
         fleet.configure(services)

@@ -116,17 +116,17 @@ class Frontend:
 
     def _wait_until_ready(self, report: int) -> bool:
         """Watch the engine start. False when it failed; a stop request may make this end the process."""
-        swallowed = False
+        swallowed = 0  # the first stop request only ends the engine
         deadline = time.monotonic() + self._settings.ready_timeout_s
         self._events.register(report, selectors.EVENT_READ)
         self._events.register(self._signals.descriptor, selectors.EVENT_READ)
         while time.monotonic() < deadline:
             for key, _ in self._events.select(deadline - time.monotonic()):
+                # The signal that ended the engine may be here already, and be an event only in the next look.
+                swallowed += self._signals.take()
+                if swallowed > 1:
+                    self._die_interrupted()
                 if key.fd == self._signals.descriptor:
-                    if self._signals.take():
-                        if swallowed:
-                            self._die_interrupted()
-                        swallowed = True
                     continue
                 messages = os.read(report, 1 << 16).decode()
                 if "workers" in messages:
@@ -135,8 +135,6 @@ class Frontend:
                     return True
                 if not messages:
                     self._events.unregister(report)
-                    # The signal that ended the engine may be here already, and be seen only in the next look.
-                    swallowed = self._signals.take() or swallowed
                     if not swallowed:
                         self._report_failed_start()
                         return False

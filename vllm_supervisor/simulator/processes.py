@@ -98,12 +98,12 @@ class Signals:
         signal.signal(signal.SIGTERM, signal.SIG_IGN if ignore_term else _note)
         signal.signal(signal.SIGINT, _note)
 
-    def take(self) -> bool:
-        """Whether a signal came since the last call."""
+    def take(self) -> int:
+        """How many signals came since the last call; two that the kernel had pending at once are one."""
         try:
-            return bool(os.read(self.descriptor, 64))
+            return len(os.read(self.descriptor, 64))
         except BlockingIOError:
-            return False
+            return 0
 
 
 def _note(_number: int, _frame: object) -> None:
