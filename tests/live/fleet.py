@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from subprocess import CompletedProcess
 from typing import Any
 
-from tests.sandbox import CLONE, PYTHON, SUPERVISOR, Sandbox
+from tests.sandbox import CLONE, LIMIT_S, PYTHON, SUPERVISOR, Sandbox
 
 CONFIG = "/etc/vllm-supervisor/config.yaml"
 VLLM = "/opt/vllm/bin/vllm"
@@ -41,11 +41,11 @@ class Fleet:
         }
         self.box.write(CONFIG, json.dumps(everything, indent=2))  # which is YAML, and has no anchors
 
-    def run(self, *arguments: str, timeout: float = 60) -> CompletedProcess[str]:
+    def run(self, *arguments: str, timeout: float = LIMIT_S) -> CompletedProcess[str]:
         """Run a command of ours, however it ends."""
         return self.box.run([SUPERVISOR, *arguments], timeout=timeout)
 
-    def supervisor(self, *arguments: str, check: bool = True, timeout: float = 60) -> str:
+    def supervisor(self, *arguments: str, check: bool = True, timeout: float = LIMIT_S) -> str:
         """Run a command of ours; its standard output."""
         done = self.run(*arguments, timeout=timeout)
         if check and done.returncode:
@@ -74,12 +74,10 @@ class Fleet:
         done = self.box.run(["systemctl", "show", f"vllm-{name}", "--value", "-p", prop])
         return done.stdout.strip()
 
-    def wait_for(self, name: str, condition: str, *, timeout: float = 30) -> dict[str, Any]:
+    def wait_for(self, name: str, condition: str) -> dict[str, Any]:
         """Wait until a service is in that condition; its status then."""
         return self.box.wait_until(
-            lambda: (row := self.status()[name])["condition"] == condition and row,
-            f"{name} {condition}",
-            timeout=timeout,
+            lambda: (row := self.status()[name])["condition"] == condition and row, f"{name} {condition}"
         )
 
     def log(self) -> str:

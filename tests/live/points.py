@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.live.fleet import DAEMON, VLLM, Fleet
 from tests.live.test_recovery import SINGLE, with_environment
-from tests.sandbox import PYTHON, SUPERVISOR
+from tests.sandbox import LIMIT_S, PYTHON, SUPERVISOR
 
 SENTENCE = (
     "(EngineCore pid=7) ERROR 11-29 15:26:59 [core.py:1510] RuntimeError: CUDA out of memory occurred when warming up "
@@ -92,7 +92,7 @@ SAYS = f'cat >&2 <<"E"\n{SENTENCE}\nE\n'
 # Waits, in the sandbox, until each of some services has a row of history that ends its recovery.
 _WAIT = """
 import sqlite3, sys, time
-names, kinds, ends = set(sys.argv[1].split()), sys.argv[2].split(), time.monotonic() + 100
+names, kinds, ends = set(sys.argv[1].split()), sys.argv[2].split(), time.monotonic() + int(sys.argv[3])
 while time.monotonic() < ends:
     store = sqlite3.connect("file:/var/lib/vllm-supervisor/store.sqlite?mode=ro", uri=True)
     found = {service for service, kind in store.execute("SELECT service, kind FROM history") if kind in kinds}
@@ -144,8 +144,8 @@ class Points:
 
     def wait_for(self, kinds: Sequence[str]) -> None:
         """Wait until each service has a row of history of one of these kinds."""
-        command = [PYTHON, "-S", "-c", _WAIT, " ".join(self.names), " ".join(kinds)]
-        self.fleet.box.run(command, check=True, timeout=110)
+        command = [PYTHON, "-S", "-c", _WAIT, " ".join(self.names), " ".join(kinds), str(LIMIT_S)]
+        self.fleet.box.run(command, check=True, timeout=LIMIT_S + 10)
 
     def rows(self) -> dict[str, list[dict[str, Any]]]:
         """The history of each service."""

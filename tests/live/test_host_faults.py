@@ -46,8 +46,8 @@ def said(fleet, text, *more):
     return [entry for entry in fleet.box.journal("-u", DAEMON, *more) if text in str(entry["MESSAGE"])]
 
 
-def wait_said(fleet, text, timeout=30):
-    return fleet.box.wait_until(lambda: said(fleet, text), f"the daemon says: {text}", timeout=timeout)
+def wait_said(fleet, text):
+    return fleet.box.wait_until(lambda: said(fleet, text), f"the daemon says: {text}")
 
 
 def again(fleet):
@@ -62,12 +62,12 @@ def start_once(fleet, name="a"):
 
 
 def wait_failed(fleet, name="a"):
-    fleet.box.wait_until(lambda: fleet.show(name, "ActiveState") == "failed", "a failed start", timeout=60)
+    fleet.box.wait_until(lambda: fleet.show(name, "ActiveState") == "failed", "a failed start")
 
 
 def one_step(fleet, name="a"):
     """It ends ready, after one step; in words."""
-    fleet.wait_for(name, "ready", timeout=60)
+    fleet.wait_for(name, "ready")
     assert fleet.steps(name) == [(1024, 512)], fleet.log()
     assert "--max-num-seqs 512" in fleet.unit(name)
     return "one step, 1024 to 512, and ready"
@@ -89,7 +89,7 @@ def test_systemctl_hangs(fleet, seen):
     pid = daemon(fleet)
     fleet.supervisor("apply", "--no-wait")
     fleet.box.run(["touch", hang], check=True)
-    fleet.box.wait_until(lambda: fleet.box.run(["test", "-s", calls]).returncode == 0, "a call", timeout=30)
+    fleet.box.wait_until(lambda: fleet.box.run(["test", "-s", calls]).returncode == 0, "a call")
     end_s = time.monotonic() + 6
     fleet.box.wait_until(lambda: time.monotonic() > end_s, "three times as long as the watchdog allows")
     assert fleet.steps("a") == []
@@ -115,7 +115,7 @@ def test_systemctl_refuses(fleet, seen):
     fleet.supervisor("apply", "--no-wait")
     fleet.box.run(["touch", "/run/broken"], check=True)
     wait_said(fleet, "trying again")
-    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "auto-restart", "a failed start", timeout=30)
+    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "auto-restart", "a failed start")
     assert fleet.steps("a") == []
 
     fleet.box.run(["rm", "/run/broken"], check=True)
@@ -187,7 +187,7 @@ def test_a_unit_cannot_be_written(fleet, how, seen):
     refuse_writes(fleet, how)
     reason = {"full": "No space left on device", "read-only": "Read-only file system"}[how]
     wait_said(fleet, f"cannot write {UNITS}/vllm-a.service: {reason}")
-    fleet.box.wait_until(lambda: int(fleet.show("a", "NRestarts") or 0) >= 2, "a second start", timeout=60)
+    fleet.box.wait_until(lambda: int(fleet.show("a", "NRestarts") or 0) >= 2, "a second start")
     assert fleet.unit("a") == before
     assert fleet.box.run(["sh", "-c", f"ls -A {UNITS} | grep '~$'"]).stdout == ""
 
@@ -375,7 +375,7 @@ def test_the_store_is_gone(fleet, how, seen):
     if how == "a directory":
         wait_said(fleet, f"the store {STORE}: ")
         fleet.box.run(["rmdir", STORE], check=True)
-    fleet.box.wait_until(lambda: said(fleet, "not in force"), "what is lost", timeout=40)
+    fleet.box.wait_until(lambda: said(fleet, "not in force"), "what is lost")
 
     fleet.supervisor("apply")
 
@@ -417,7 +417,7 @@ def test_the_journal_is_vacuumed(fleet, seen):
     fleet.start_daemon()
     fleet.box.run(["systemctl", "stop", DAEMON], check=True)
     fleet.supervisor("apply", "--no-wait")
-    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "auto-restart", "a failed start", timeout=30)
+    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "auto-restart", "a failed start")
     fleet.box.run(["journalctl", "--rotate", "--vacuum-files=1"], check=True)
 
     fleet.start_daemon()
@@ -442,7 +442,7 @@ def test_the_journal_is_volatile(boot, seen):
     fleet.box.reboot()
 
     end = one_step(fleet)
-    fleet.wait_for("b", "ready", timeout=60)
+    fleet.wait_for("b", "ready")
     assert fleet.steps("b") == [(1024, 512)]
     fleet.supervisor("apply")
     assert fleet.steps("b") == [(1024, 512), (1024, 512)]
@@ -465,8 +465,8 @@ def test_there_is_no_journal(fleet, seen):
     )
     fleet.box.run(["systemctl", "daemon-reload"], check=True)
     fleet.box.run(["systemctl", "start", "--no-block", DAEMON], check=True)
-    fleet.box.wait_until(lambda: int(daemon(fleet, "NRestarts") or 0) > 1, "a daemon that ends", timeout=30)
-    fleet.box.wait_until(lambda: daemon(fleet, "ExecMainStatus") == "74", "its exit code", timeout=30)
+    fleet.box.wait_until(lambda: int(daemon(fleet, "NRestarts") or 0) > 1, "a daemon that ends")
+    fleet.box.wait_until(lambda: daemon(fleet, "ExecMainStatus") == "74", "its exit code")
 
     fleet.box.run(["systemctl", "start", *sockets.split(), "systemd-journald"], check=True)
 
@@ -491,7 +491,7 @@ def test_the_clock_steps(fleet, direction, before, after, seen):
     fleet.box.run(["systemctl", "restart", "systemd-journald"], check=True)
     fleet.configure({"a": with_environment(FAILING, SIM_START_S=4)})
     start_once(fleet)
-    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "start-post", "loading", timeout=20)
+    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "start-post", "loading")
 
     fleet.box.write(faked, f"{after}\n")
     wait_failed(fleet)
@@ -532,7 +532,7 @@ def test_the_daemon_is_stopped(fleet, seen):
     fleet.start_daemon()
     pid = daemon(fleet)
     fleet.supervisor("apply", "--no-wait")
-    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "start-post", "loading", timeout=20)
+    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "start-post", "loading")
     fleet.box.run(["systemctl", "kill", "--kill-who=main", "--signal=STOP", DAEMON], check=True)
 
     end = one_step(fleet)

@@ -125,7 +125,7 @@ def test_power_cut_in_the_middle_of_a_recovery(box, seen):
 
     for moment in (moment_of(found, step) for step in (*STEPS, "rename")):
         begin_recovery(rig, moment)
-        box.wait_until(lambda: rig.look()["daemon"] == "0", "the daemon has died", timeout=30)
+        box.wait_until(lambda: rig.look()["daemon"] == "0", "the daemon has died")
         box.reboot(power_cut=True)
         after = rig.settle()
         assert losses(over_a_boot(expected), outcome(after)) == [], f"{moment}\n{rig.fleet.log()}"

@@ -281,7 +281,7 @@ def test_no_output_shows_a_secret(fleet, seen):
 
     fleet.box.write(GO, "")
     fleet.box.run(["systemctl", "restart", "--no-block", "vllm-a"], check=True)
-    fleet.wait_for("a", "ready", timeout=60)
+    fleet.wait_for("a", "ready")
 
     for command in ("plan", "status", "status --json", "history", "history --json", "explain a", "apply"):
         done = fleet.run(*command.split())

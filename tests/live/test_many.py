@@ -38,7 +38,7 @@ def test_services_that_fail_together(box, seen):
 
     standin.open_barrier(box)
 
-    box.wait_until(lambda: standin.all_ready(box, names), "all ready", timeout=60)
+    box.wait_until(lambda: standin.all_ready(box, names), "all ready")
     rows = json.loads(fleet.supervisor("history", "--json"))
     lowered = sorted((row["service"], row["tried"], row["to"]) for row in rows if row["kind"] == "lowered")
     assert lowered == [(name, 1024, 512) for name in names]

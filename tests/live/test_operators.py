@@ -217,7 +217,7 @@ def test_requests_that_are_none(fleet, seen):
 
     answers = {name: send(fleet.box, text) for name, text in REQUESTS.items()}
 
-    fleet.box.wait_until(lambda: not processes(fleet.box), "the processes have ended", timeout=60)
+    fleet.box.wait_until(lambda: not processes(fleet.box), "the processes have ended")
     told = {name: json.loads(answer) for name, answer in answers.items() if answer}
     assert all(answer["code"] == 2 and answer["out"] == "" for answer in told.values())
     assert "root:" not in "".join(answers.values())
@@ -250,7 +250,7 @@ def test_connections_that_say_nothing(fleet, seen):
     assert (refused.returncode, "try again" in refused.stderr) == (71, True)
     assert holder.wait(60) == 0
     holder.stdout.close()
-    fleet.box.wait_until(lambda: as_user(fleet.box, "alice", "status").returncode == 0, "an answer again", timeout=30)
+    fleet.box.wait_until(lambda: as_user(fleet.box, "alice", "status").returncode == 0, "an answer again")
     assert pid(fleet.box) == before
     seen("the 17th is told to try again; root is answered meanwhile, and the group once the 16 were hung up on")
 
@@ -272,15 +272,15 @@ def test_connections_without_end(fleet, seen):
     fleet.box.run([PYTHON, "-c", script], user="alice", check=True)
 
     assert fleet.run("status").returncode == 0
-    fleet.box.wait_until(lambda: not processes(fleet.box), "the processes have ended", timeout=60)
+    fleet.box.wait_until(lambda: not processes(fleet.box), "the processes have ended")
 
     def started_again():
         """A limit of systemd's counts over two seconds, also over a restart, which it may refuse as long."""
         fleet.box.run(["systemctl", "restart", SOCKET])
         return as_user(fleet.box, "alice", "status").returncode == 0
 
-    fleet.box.wait_until(started_again, "an answer again", timeout=60)
-    fleet.wait_for("a", "ready", timeout=60)
+    fleet.box.wait_until(started_again, "an answer again")
+    fleet.wait_for("a", "ready")
     assert pid(fleet.box) == before
     seen("the same daemon, the service came up, and a restart of the socket puts it right")
 
@@ -297,7 +297,7 @@ def test_a_stranger_and_the_lock(fleet, seen):
 
     held = fleet.box.run(["flock", "/run/vllm-supervisor/lock", "true"], user="bob")
     fleet.start_daemon()
-    fleet.wait_for("a", "ready", timeout=60)
+    fleet.wait_for("a", "ready")
 
     assert held.returncode != 0
     assert "Permission denied" in held.stderr
@@ -320,12 +320,12 @@ def test_a_pause_outlives_a_reboot_and_ends_with_an_answer(fleet):
     assert as_user(fleet.box, "alice", "pause", "--all").returncode == 0
     fleet.box.run(["touch", START], check=True)
     unit = fleet.unit("a")
-    why = fleet.box.wait_until(lambda: rows(fleet, "withheld"), "a failure that is told", timeout=30)[0]["why"]
+    why = fleet.box.wait_until(lambda: rows(fleet, "withheld"), "a failure that is told")[0]["why"]
     assert "paused: 1024 sequences did not fit; trying 512" in why
 
     fleet.box.reboot(power_cut=True)
     fleet.start_daemon()
-    fleet.box.wait_until(lambda: len(rows(fleet, "withheld")) > 1, "another", timeout=60)
+    fleet.box.wait_until(lambda: len(rows(fleet, "withheld")) > 1, "another")
 
     assert (fleet.unit("a"), fleet.steps("a"), rows(fleet, "started-again")) == (unit, [], [])
     assert re.search(r"none, paused by alice", fleet.supervisor("status", "a"))
@@ -333,7 +333,7 @@ def test_a_pause_outlives_a_reboot_and_ends_with_an_answer(fleet):
     alone = fleet.run("resume", "a")
     assert (alone.returncode, "resume --all" in alone.stderr) == (78, True)
     fleet.supervisor("resume", "--all")
-    fleet.wait_for("a", "ready", timeout=60)
+    fleet.wait_for("a", "ready")
     assert fleet.steps("a") == [(1024, 512)]
 
 
@@ -349,14 +349,14 @@ def test_what_failed_for_good_during_a_pause_is_answered_after_it(fleet, told):
     fleet.supervisor("apply", "--no-wait")
     fleet.supervisor("pause", "a")
     fleet.box.run(["touch", START], check=True)
-    fleet.box.wait_until(lambda: rows(fleet, "withheld"), "a failure that is told", timeout=30)
-    fleet.box.wait_until(lambda: fleet.show("a", "ActiveState") == "failed", "the end of the start", timeout=30)
+    fleet.box.wait_until(lambda: rows(fleet, "withheld"), "a failure that is told")
+    fleet.box.wait_until(lambda: fleet.show("a", "ActiveState") == "failed", "the end of the start")
 
     deaf = {} if told else with_slow(fleet, "systemctl", '[ "$1 $3" = "kill --signal=SIGHUP" ] && exit 1')
     fleet.box.run([SUPERVISOR, "resume", "a"], env=deaf, check=True)
     fleet.box.run(["logger", "whatever"], check=True)
 
-    fleet.wait_for("a", "ready", timeout=60)
+    fleet.wait_for("a", "ready")
     assert fleet.steps("a") == [(1024, 512)]
 
 
@@ -377,7 +377,7 @@ def test_a_pause_in_the_middle_of_a_recovery(fleet):
     fleet.configure({"a": HALF_FITS})
     fleet.start_daemon()
     fleet.supervisor("apply", "--no-wait")
-    fleet.box.wait_until(lambda: fleet.box.run(["test", "-e", HELD]).returncode == 0, "the kill under way", timeout=30)
+    fleet.box.wait_until(lambda: fleet.box.run(["test", "-e", HELD]).returncode == 0, "the kill under way")
 
     fleet.supervisor("pause", "a")
     fleet.box.run(["touch", GO], check=True)
@@ -387,7 +387,7 @@ def test_a_pause_in_the_middle_of_a_recovery(fleet):
     assert (fleet.show("a", "ActiveState"), rows(fleet, "started-again")) == ("failed", [])
 
     fleet.supervisor("resume", "a")
-    fleet.wait_for("a", "ready", timeout=60)
+    fleet.wait_for("a", "ready")
     assert fleet.steps("a") == [(1024, 512)]
     assert len(rows(fleet, "started-again")) == 1
 

@@ -117,7 +117,7 @@ def test_evidence_after_ready_is_caught(box, which, seen):
     box.write("/run/say", "")
     box.wait_until(lambda: box.journal("-u", "vllm-a", "--grep=^said$"), "the sentence")
     box.run(["systemctl", "restart", "vllm-b"], check=True)
-    box.wait_until(lambda: kinds(fleet, "b").count("ready") == 2, "what was said after the sentence", timeout=30)
+    box.wait_until(lambda: kinds(fleet, "b").count("ready") == 2, "what was said after the sentence")
 
     assert (kinds(fleet, "a") == ["applied", "ready"]) is not planted
     seen(f"in the history: {', '.join(kinds(fleet, 'a'))}")

@@ -11,7 +11,7 @@ from tests.faults import fault
 from tests.live.fleet import DAEMON, VLLM, Fleet
 from tests.live.points import DIES, ENDS, HANGS, OWN, SENTENCE, Points, script
 from tests.live.test_recovery import SINGLE, with_environment
-from tests.sandbox import PYTHON, SUPERVISOR
+from tests.sandbox import LIMIT_S, PYTHON, SUPERVISOR
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_another_server_on_the_port_is_not_ours(fleet):
     fleet.start_daemon()
     fleet.supervisor("apply", "--no-wait")
 
-    fleet.box.wait_until(lambda: rows(fleet, "reported") + rows(fleet, "waiting"), "a word on the failure", timeout=20)
+    fleet.box.wait_until(lambda: rows(fleet, "reported") + rows(fleet, "waiting"), "a word on the failure")
 
     assert rows(fleet, "ready") == []
 
@@ -61,7 +61,7 @@ def test_who_holds_the_lock_holds_up_one_remedy_and_nothing_else(fleet):
     fleet.start_daemon()
     fleet.supervisor("apply", "--no-wait")
     holder = fleet.box.popen(["flock", "--close", LOCK, "sleep", "60"])
-    fleet.box.wait_until(lambda: rows(fleet, "ready", "b"), "b ready in the history", timeout=15)
+    fleet.box.wait_until(lambda: rows(fleet, "ready", "b"), "b ready in the history")
     fleet.box.wait_until(lambda: fleet.steps("a") == [(1024, 512)], "a lowered")
     own = "[Service]\nExecStart=/bin/sleep infinity\n"
     fleet.box.write("/etc/systemd/system/vllm-a.service", own)
@@ -358,7 +358,7 @@ def test_two_applies_for_one_change(fleet, seen):
     second = fleet.box.popen([SUPERVISOR, "apply", "--no-wait"], stdout=PIPE, stderr=PIPE)
     waiting = second.stderr.readline()
     fleet.box.run(["touch", go], check=True)
-    ended = [(process.communicate(timeout=60)[0], process.returncode) for process in (first, second)]
+    ended = [(process.communicate(timeout=LIMIT_S)[0], process.returncode) for process in (first, second)]
 
     assert [code for _, code in ended] == [0, 0], ended
     assert re.fullmatch(r"waiting for vllm-supervisor apply --no-wait \(PID \d+\), which is changing units\n", waiting)
@@ -399,7 +399,7 @@ def test_the_lock_is_free_while_a_removed_service_stops(fleet, seen):
     still = fleet.show("a", "ActiveState"), fleet.box.run(["ls", "/etc/systemd/system/vllm-a.service"]).returncode
     assert still == ("deactivating", 0)
     fleet.box.run(["systemctl", "kill", "--signal=KILL", "vllm-a"], check=True)
-    assert removing.communicate(timeout=60)[0] == "1 to remove, 1 unchanged\n"
+    assert removing.communicate(timeout=LIMIT_S)[0] == "1 to remove, 1 unchanged\n"
     assert fleet.box.run(["ls", "/etc/systemd/system/vllm-a.service"]).returncode != 0
     (tried, to), *more = fleet.steps("b")
     seen(f"the other: {1 + len(more)} step, {tried} to {to}, ready before the first had ended")
@@ -458,11 +458,10 @@ def test_an_error_line_in_the_moment_of_ready(fleet, seen):
     fleet.box.wait_until(
         lambda: all(fleet.box.run(["test", "-e", f"/run/said/{n}"]).returncode == 0 for n in numbers),
         "all said",
-        timeout=60,
     )
 
     for name in names:
-        fleet.wait_for(name, "ready", timeout=60)
+        fleet.wait_for(name, "ready")
         fleet.box.wait_until(lambda name=name: rows(fleet, "ready", name), "ready in the history")
         steps = fleet.steps(name)
         assert steps in ([], [(1024, 512)])

@@ -160,7 +160,7 @@ def test_a_unit_at_its_start_limit_is_found(fleet):
     fleet.supervisor("apply", "--no-wait")
     fleet.box.write("/etc/systemd/system/vllm-a.service.d/quick.conf", "[Service]\nRestartSec=0\n")
     fleet.box.run(["systemctl", "daemon-reload"], check=True)
-    fleet.box.wait_until(lambda: fleet.show("a", "ActiveState") == "failed", "the start limit", timeout=60)
+    fleet.box.wait_until(lambda: fleet.show("a", "ActiveState") == "failed", "the start limit")
 
     fleet.start_daemon()
 
@@ -259,7 +259,6 @@ def test_flags_the_operator_opened(fleet, variables, opened, expected):
     rows = fleet.box.wait_until(
         lambda: len(rows := [r for r in fleet.history("a") if r["kind"] == "changed"]) >= len(expected) and rows,
         "changes",
-        timeout=30,
     )
 
     assert [(row["flag"], row["to"]) for row in rows[: len(expected)]] == [
@@ -293,7 +292,7 @@ def test_a_chain_of_failures_is_classified_afresh_each_time(fleet):
     fleet.box.wait_until(lambda: "oading" in fleet.status()["a"]["phase"], "the first start under way")
     fleet.box.write(fault, "kv-none", mode=0o644)  # for the next start
 
-    fleet.box.wait_until(lambda: [r for r in fleet.history("a") if r["kind"] == "reported"], "a report", timeout=20)
+    fleet.box.wait_until(lambda: [r for r in fleet.history("a") if r["kind"] == "reported"], "a report")
 
     told = [(row["kind"], row["rule"]) for row in fleet.history("a") if row["rule"]]
     assert told[:2] == [("lowered", "sampler-oom"), ("reported", "no-kv-cache")]

@@ -107,7 +107,7 @@ def test_it_forks_faster_than_it_is_killed(fleet, seen):
     fleet.box.write("/opt/vllm/bin/forks.py", FORKS)
     start(fleet, a={"executable": serves_at_512(fleet, f"{SAYS}exec {PYTHON} -S /opt/vllm/bin/forks.py")})
 
-    fleet.wait_for("a", "ready", timeout=60)
+    fleet.wait_for("a", "ready")
 
     alive = fleet.box.run(["pgrep", "-f", "forks.py"]).stdout.split()
     seen(f"{told(fleet.steps('a'))}; {len(alive)} of them left")
@@ -126,7 +126,7 @@ def test_it_floods_the_journal(fleet, seen):
     pid = fleet.box.run(["systemctl", "show", DAEMON, "--value", "-p", "MainPID"]).stdout.strip()
 
     for name in "ab":
-        fleet.wait_for(name, "ready", timeout=60)
+        fleet.wait_for(name, "ready")
 
     lines = fleet.box.run(["sh", "-c", "journalctl -o cat -u vllm-a | grep -c importance"]).stdout
     status = fleet.box.read(f"/proc/{pid}/status")
@@ -146,7 +146,7 @@ def test_it_never_becomes_ready(fleet, seen):
     drop_in(fleet, "TimeoutStartSec=1")
     start(fleet, a={"executable": script(fleet, "exec sleep 1000")})
 
-    row = fleet.box.wait_until(lambda: rows(fleet, "reported"), "a report", timeout=20)[0]
+    row = fleet.box.wait_until(lambda: rows(fleet, "reported"), "a report")[0]
 
     said = [e for e in fleet.box.journal("-u", DAEMON) if row["rule"] in e["MESSAGE"]]
     seen(f"{row['rule']}, at priority {said[0]['PRIORITY']}; {len(fleet.steps('a'))} steps")
@@ -173,7 +173,7 @@ def test_it_dies_right_after_it_is_ready(fleet, seen, how):
     start(fleet, a=service if DEATHS[how] else {**service, "executable": script(fleet, ENDS.format(SAYS))})
     before = fleet.unit("a")
 
-    row = fleet.box.wait_until(lambda: rows(fleet, "reported"), "a report", timeout=20)[0]
+    row = fleet.box.wait_until(lambda: rows(fleet, "reported"), "a report")[0]
 
     assert fleet.unit("a") == before
     assert rows(fleet, "ready")
@@ -195,7 +195,7 @@ def test_it_flaps(fleet, seen):
     drop_in(fleet, "RestartSec=0")
     start(fleet, a={"executable": script(fleet, ENDS.format(""))})
 
-    fleet.wait_for("a", "failed", timeout=60)
+    fleet.wait_for("a", "failed")
     # A run that is over before it was judged is not judged any more: the next one counts.
     fleet.box.wait_until(lambda: rows(fleet, "reported"), "a word on the last of them")
 
@@ -261,7 +261,7 @@ def test_a_value_that_has_no_effect(fleet, seen):
     """Lowering on and on would be eight restarts of a service that none of them can cure."""
     start(fleet, a={"executable": script(fleet, f"{SAYS}exit 1")})
 
-    row = fleet.box.wait_until(lambda: rows(fleet, "reported"), "a report", timeout=20)[0]
+    row = fleet.box.wait_until(lambda: rows(fleet, "reported"), "a report")[0]
 
     seen(f"{told(fleet.steps('a'))}; {row['why']}")
 
