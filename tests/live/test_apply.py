@@ -88,6 +88,9 @@ def test_a_loading_service_is_removed_at_once(fleet):
     fleet.supervisor("apply")
 
     assert not exists(fleet, UNIT)
+    said = [str(entry["MESSAGE"]) for entry in fleet.box.journal("UNIT=vllm-a.service")]
+    assert any("code=killed, status=9/KILL" in line for line in said)
+    assert not any("timed out" in line for line in said)
 
 
 def test_a_file_that_is_not_ours_is_refused_by_name(fleet):
