@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.live.fleet import DAEMON, Fleet
+from tests.live.fleet import DAEMON, VLLM, Fleet
 
 # A card on which 1,024 and 512 sequences of a 200,064-token vocabulary do not fit and 256 do.
 TIGHT = {"SIM_RUNNER": "v1", "SIM_VOCABULARY": 200064, "SIM_OUTSIDE_GIB": 3.2, "SIM_START_S": 0.4, "SIM_SHARDS": 4}
@@ -284,13 +284,11 @@ def test_lines_that_journald_dropped_are_missed(fleet):
 
 def test_a_chain_of_failures_is_classified_afresh_each_time(fleet):
     """At 512 the sampler fits and the KV cache does not: nothing more is lowered, and both stand in the history."""
-    fault = "/var/lib/vllm/fault"
-    fleet.box.write(fault, "", mode=0o644)
-    fleet.configure({"a": with_environment(SINGLE, SIM_FAULT=f"@{fault}", SIM_START_S=2)})
+    program, then = "/opt/vllm/bin/then", 'case "$*" in *"--max-num-seqs 512"*) export SIM_FAULT=kv-none ;; esac'
+    fleet.box.write(program, f'#!/bin/sh\n{then}\nexec {VLLM} "$@"\n', mode=0o755)
+    fleet.configure({"a": {**SINGLE, "executable": program}})
     fleet.start_daemon()
     fleet.supervisor("apply", "--no-wait")
-    fleet.box.wait_until(lambda: "oading" in fleet.status()["a"]["phase"], "the first start under way")
-    fleet.box.write(fault, "kv-none", mode=0o644)  # for the next start
 
     fleet.box.wait_until(lambda: [r for r in fleet.history("a") if r["kind"] == "reported"], "a report")
 

@@ -18,7 +18,7 @@ Every variable begins with `SIM_`; all of them are optional, and without any the
 | `SIM_MODEL_LEN` | 131072 | the model's own context, used when `--max-model-len` is not given |
 | `SIM_SHARDS` | 8 | checkpoint shards |
 | `SIM_START_S` | 3 | seconds a whole start takes, two thirds of it in the shards |
-| `SIM_FAULT` | none | a failure other than the sampler's, see `failures.py`; `@FILE` reads the name at each start |
+| `SIM_FAULT` | none | a failure other than the sampler's, see `failures.py` |
 | `SIM_FLOOD` | 0 | lines rank 0 prints just before the warm-up's error |
 | `SIM_READY_TIMEOUT_S` | 600 | how long the main process waits for a dead engine after a stop it swallowed |
 | `SIM_IGNORE_TERM` | 0 | 1: no process reacts to SIGTERM |
@@ -44,7 +44,6 @@ Of vLLM's own variables it honours `NO_COLOR` (where the release does) and `VLLM
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from vllm_supervisor.simulator.failures import FAULTS
@@ -121,8 +120,7 @@ def _switch(text: str) -> bool:
     return _one_of("0", "1")(text) == "1"
 
 
-def _fault(text: str) -> str:
-    fault = Path(text[1:]).read_text(encoding="utf-8").strip() if text.startswith("@") else text
+def _fault(fault: str) -> str:
     name, colon, count = fault.partition(":")
     if (name and name not in FAULTS) or bool(colon) != (name == "mamba") or not (count.isdecimal() or not colon):
         raise ValueError(f"{fault} is no failure it knows")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -38,24 +37,12 @@ def test_the_table_of_variables_is_complete() -> None:
         ("SIM_IGNORE_TERM", "yes"),
         ("SIM_FAULT", "bad-luck"),
         ("SIM_FAULT", "mamba"),
-        ("SIM_FAULT", "@/nonexistent"),
     ],
 )
 def test_a_setting_it_cannot_use_is_refused(name: str, value: str) -> None:
     """A misspelt variable must not silently give another scenario."""
     with pytest.raises(settings.SettingsError, match=f"cannot use {name}"):
         settings.from_environment({name: value})
-
-
-def test_a_fault_can_be_read_from_a_file(tmp_path: Path) -> None:
-    """So that it can go away between two starts of an unchanged unit."""
-    path = tmp_path / "fault"
-    faults = []
-    for text in ("free-memory\n", ""):
-        path.write_text(text)
-        faults.append(settings.from_environment({"SIM_FAULT": f"@{path}"}).fault)
-
-    assert faults == ["free-memory", ""]
 
 
 @pytest.mark.parametrize(
