@@ -27,6 +27,7 @@ from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.judgement import Evidence, Judge
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recoveries import RETRY_S, Recoveries
+from vllm_supervisor.recovery import TOLD_TIMEOUT_S
 from vllm_supervisor.store import Kind, Task, TaskKind
 
 BATCH = 5_000
@@ -111,6 +112,7 @@ class Daemon:
         self._follower = Follower(names, small_default=any(small_default(card.name) for card in gpu.read().values()))
         self._said: dict[str, str] = {}
         self._settled: dict[str, str] = {}
+        self._down: dict[str, str] = {}
         self._journal = Journal()
         self._journal.match(unit_matches(self._by_unit) or [["_BOOT_ID=", "_PID=0"]])
         self._journal.seek_end()  # what is written from here on is read in any case
@@ -223,6 +225,7 @@ class Daemon:
             self._changed.update(self._recoveries.advance())
             self._refresh()
             self._settle()
+            self._tell_who_is_down()
             self._reloading |= self._others_in_force()
         if passed and clock.monotonic_s() > self._cursor_at_s:
             self._keep_cursor()
@@ -301,6 +304,22 @@ class Daemon:
             if settled(state, clock.monotonic_s()) and self._settled.get(state.name) != state.invocation:
                 self._settled[state.name] = state.invocation
                 systemd.reset_failed([state.name])
+
+    def _tell_who_is_down(self) -> None:
+        """Have it said of units that failed for good, once all that their runs left was answered."""
+        failed = {state.name: state.invocation for state in self._states.values() if state.active_state == "failed"}
+        new = failed.items() - self._down.items()
+        if not new or self._follower.waiting:
+            return
+        self._glance.renew(failed)
+        for unit, invocation in new:
+            item, state = self._by_unit[unit], self._glance.state(unit)
+            if item.applied.name in self._recoveries:
+                continue
+            if state.active_state == "failed" and state.invocation == invocation:
+                self._judge.down(item, state)
+            if clock.monotonic_s() - state.changed_s > TOLD_TIMEOUT_S:
+                self._down[unit] = invocation
 
     def _forward(self, state: UnitState) -> None:
         if not (state.main_pid and (state.starting or state.ready)):

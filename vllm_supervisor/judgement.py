@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from vllm_supervisor import inforce, remedy
 from vllm_supervisor.diagnosis import Diagnosis
 from vllm_supervisor.glance import Glance
 from vllm_supervisor.host import clock, journal, log
+from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.inforce import InForce
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recovery import hindrance
@@ -23,6 +24,7 @@ VOICE = {
     Kind.GAVE_UP: (log.CRITICAL, "911dd56b171b435485823b79d6889dab"),
     Kind.WAITING: (log.WARNING, "38fba9308550461f9b54f102cddb1065"),
     Kind.REPORTED: (log.ERROR, "abadff9006e746688a57eb17e14ab750"),
+    Kind.DOWN: (log.CRITICAL, "0f1ca2249ed9423bb20728348497f03f"),
     Kind.STORE_DAMAGED: (log.CRITICAL, "5f0b9f0a4a5c4e0e9c8f6d6a3b1d7e42"),
     Kind.WITHHELD: (log.ERROR, "73c694bff1294ab6918b9f8fd047afae"),
 }
@@ -30,6 +32,7 @@ VOICE = {
 _NO_REASON = ("unknown", "killed")
 
 _ANSWERS = (Kind.LOWERED, Kind.CHANGED, Kind.GAVE_UP)  # an invocation gets one of these at most
+_LAST_WORDS = (Kind.GAVE_UP, Kind.DOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,32 @@ class Judge:
             case _:
                 return self._commit(item, evidence, step, Kind.REPORTED, why=_told(evidence, step, diagnosis))
 
+    def down(self, item: InForce, state: UnitState) -> None:
+        """A unit failed and systemd does not start it again: say so, once, unless it is meant to be down.
+
+        Whether its start limit was hit or its exit status is one that is not worth another start: systemd itself logs
+        a warning at the most, and nothing would ever follow.
+        """
+        name, invocation = item.applied.name, state.invocation
+        if not state.wanted_by_operator or self._store.tasks().get(name):
+            return
+        if self._happened(name, invocation, _LAST_WORDS) or journal.end(invocation) is not journal.End.FAILED:
+            return
+        why = (
+            f"{item.unit} is down and systemd does not start it again. Once the cause is mended: "
+            f"systemctl reset-failed {item.unit} && systemctl start {item.unit}"
+        )
+        happening = Happening(clock.realtime_us(), name, Kind.DOWN, invocation, why)
+        with self._store.transaction():
+            self._store.add(happening)
+        _say(item, happening)
+
+    def _happened(self, name: str, invocation: str, kinds: Iterable[Kind]) -> bool:
+        return any(self._store.happened(name, invocation, kind) for kind in kinds)
+
     def _is_known(self, item: InForce, evidence: Evidence, step: Step) -> bool:
         """Whether it is part of a remedy: a start at the old value by somebody else, or how that one was ended."""
-        if any(self._store.happened(item.applied.name, evidence.invocation, kind) for kind in _ANSWERS):
+        if self._happened(item.applied.name, evidence.invocation, _ANSWERS):
             return True  # also when what was learned from it was forgotten since
         if not isinstance(step.action, Relaunch | GiveUp):
             return self._killed.get(item.unit) == evidence.invocation

@@ -87,6 +87,7 @@ class Kind(StrEnum):
     GAVE_UP = "gave-up"
     WAITING = "waiting"
     REPORTED = "reported"
+    DOWN = "down"  # nobody starts it again
     STARTED_AGAIN = "started-again"
     LEFT_DOWN = "left-down"
     LEFT_ALONE = "left-alone"

@@ -297,6 +297,7 @@ def test_it_stays_down_whenever_it_is(fleet, seen, act):
     for name in points.reached:
         ends = [row["why"] for row in told[name] if row["kind"] in ENDS]
         assert len(ends) == 1, (name, ends)
+        assert all(row["kind"] != "down" for row in told[name]), told[name]
         # Once it has been started again, it is that start that is stopped.
         assert re.match(r"somebody |.* is gone: |.* was replaced by |.* is started again", ends[0]), (name, ends)
     steps = max(len(lowered(told[name])) for name in points.reached)

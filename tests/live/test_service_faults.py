@@ -208,6 +208,44 @@ def test_it_flaps(fleet, seen):
     )
 
 
+FAILS_FOR_GOOD = {
+    "another program holds the GPU": ("SIM_FAULT=free-memory", 5),
+    "vLLM refuses a flag": ("REFUSES=1", 1),
+}
+
+
+@pytest.mark.parametrize("cause", FAILS_FOR_GOOD)
+@fault(
+    "{cause}, until systemd starts the service no more",
+    made="at every start, with RestartSec=0",
+    promised="failures are left to systemd; that it is down is said once, at priority 2, with what starts it again",
+)
+def test_it_fails_for_good(fleet, seen, cause):
+    """Its start limit or its exit status ends it, also across a restart of the daemon; an operator starts it again."""
+    drop_in(fleet, "RestartSec=0")
+    refuses = "[ -z $REFUSES ] || { echo 'vllm serve: error: unrecognized arguments: --x' >&2; exit 2; }"
+    variable, most = FAILS_FOR_GOOD[cause]
+    start(fleet, a={"executable": script(fleet, f'export {variable}; {refuses}; exec {VLLM} "$@"')})
+
+    row = fleet.box.wait_until(lambda: rows(fleet, "down"), "a word on its end")[0]
+    fleet.box.run(["systemctl", "restart", DAEMON], check=True)
+    assert fleet.status()["a"]["condition"] == "failed"
+    began = len(starts(fleet))
+    assert began == most
+
+    fleet.box.run(["sh", "-c", row["why"].rpartition("mended: ")[2]])
+    fleet.box.wait_until(lambda: len(rows(fleet, "down")) == 2, "a word on the end of those starts")
+
+    assert len(starts(fleet)) > began
+    told = fleet.box.journal("-u", DAEMON, f"VLLM_SUPERVISOR_INVOCATION={row['invocation']}")
+    said = [entry for entry in told if row["why"] in str(entry["MESSAGE"])]
+    rules = {row["rule"] for row in rows(fleet, "waiting", "reported")}
+    seen(
+        f"{began} starts, all {' and '.join(rules)}; said {len(said)} time, priority {said[0]['PRIORITY']}; "
+        f"started again by those commands; {len(fleet.steps('a'))} steps"
+    )
+
+
 @fault(
     "a served prompt holds the sentence",
     made="a request with it and a traceback, which vLLM logs; then the service is killed",

@@ -75,7 +75,7 @@ def _decided(state: State, event: Event) -> Step:
 
 def _failed(state: State, event: Failed) -> Step:
     if event.transient:
-        return Step(state, Wait(), f"{event.rule}: systemd starts it again, unchanged")
+        return Step(state, Wait(), f"{event.rule}: systemd starts it again, unchanged, up to its start limit")
     if state.bounds.enabled and not event.ready_before:
         for flag in CURES.get(event.rule, ()):
             to = _next(state, flag, event)
