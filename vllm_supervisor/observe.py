@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from vllm_supervisor import inforce
 from vllm_supervisor.diagnosis import Tracker, Trackers, entry_from_journal, worth_reading
-from vllm_supervisor.errors import StoreError, no_such_service, nothing_applied
+from vllm_supervisor.errors import PermissionDeniedError, no_such_service, nothing_applied
 from vllm_supervisor.host import clock, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.systemd import UnitState
@@ -97,11 +97,12 @@ def open_store(paths: Paths) -> Store:
 
     Raises:
         StoreError: nothing was ever applied here, or it cannot be read.
+        PermissionDeniedError: only root may look.
     """
     try:
         there = paths.store.exists()
     except PermissionError as e:
-        raise StoreError(f"cannot look into {paths.state}: {e.strerror}", hint="run it as root") from e
+        raise PermissionDeniedError(f"cannot look into {paths.state}: {e.strerror}") from e
     if not there:
         raise nothing_applied(paths.store)
     return Store(paths.store, read_only=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from vllm_supervisor import arguments, config, inforce, salvage, units
 from vllm_supervisor.config import Configuration, Problem, Service
-from vllm_supervisor.errors import HostError
+from vllm_supervisor.errors import PermissionDeniedError
 from vllm_supervisor.host import clock, files, systemd
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.paths import Paths
@@ -160,6 +160,7 @@ def plan(paths: Paths, tell: Callable[[str], None]) -> Plan:
         ConfigError: there is no configuration to read.
         HostError: systemd does not answer, or a unit file cannot be read.
         StoreError: the store is there and cannot be read.
+        PermissionDeniedError: only root may see what was applied here.
     """
     configuration = config.load(paths.config, guarded=os.geteuid() == 0)
     services = configuration.services
@@ -196,7 +197,7 @@ def _known(paths: Paths, applied: Mapping[str, AppliedService]) -> _Known:
             shown = {name: salvage.shown_cap(paths, name, item.fingerprint) for name, item in applied.items()}
             return _Known({name: cap for name, cap in shown.items() if cap})
     except PermissionError as e:
-        raise HostError(f"cannot look into {paths.state}: {e.strerror}", hint="run it as root") from e
+        raise PermissionDeniedError(f"cannot look into {paths.state}: {e.strerror}") from e
     store = Store(paths.store, read_only=True)
     caps = {name: cap for name, item in applied.items() if (cap := store.cap(name, item.fingerprint))}
     known = _Known(caps, standing(store))

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.live.fleet import CONFIG, DAEMON, VLLM, Fleet
+from tests.sandbox import SUPERVISOR
 
 ROOMY = {
     "model": "org/small",
@@ -57,6 +58,26 @@ def test_only_what_changed_is_restarted(fleet):
     assert [x == y for x, y in zip(before, after, strict=True)] == [True, False, True]
     assert "2 to update, 1 unchanged; to restart: b" in said
     assert fleet.show("c", "TimeoutStartUSec") == "30min"
+
+
+def test_a_user_plans_a_configuration_of_their_own(fleet):
+    """Before it is proposed, say; a host where something was applied needs root, since only root knows what."""
+    draft = "/home/vllm/draft.yaml"
+    fleet.configure({"a": ROOMY})
+    mine = fleet.box.read(CONFIG)
+    fleet.box.run(["install", "-d", "-o", "vllm", "/home/vllm"], check=True)
+    fleet.box.write(draft, mine)
+    planned = fleet.box.run([SUPERVISOR, "plan", "--config", draft], user="vllm")
+    fleet.box.write(draft, mine.replace('"port"', '"porty"').replace('"gpus"', '"gpsu"'))
+    refused = fleet.box.run([SUPERVISOR, "plan", "--config", draft], user="vllm")
+    fleet.supervisor("apply", "--no-wait")
+    denied = fleet.box.run([SUPERVISOR, "plan", "--config", draft], user="vllm")
+
+    assert (planned.returncode, planned.stdout.splitlines()[-1]) == (3, "1 to create; to start: a")
+    assert refused.returncode == 78
+    assert f"{draft}:" in refused.stderr
+    assert denied.returncode == 77
+    assert "root" in denied.stderr
 
 
 def test_a_service_that_left_the_yaml_is_removed(fleet):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vllm_supervisor.cli.options import config_option, console, require_root, styled, tell
+from vllm_supervisor.cli.options import config_option, console, styled, tell
 from vllm_supervisor.errors import CHANGES, OK, ConfigError
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ def command(config: Path) -> int:
     from vllm_supervisor.paths import Paths
     from vllm_supervisor.planning import plan
 
-    require_root()
     planned = plan(replace(Paths(), config=config.absolute()), tell)
     show(planned)
     report_problems(planned)
