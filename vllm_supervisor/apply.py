@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vllm_supervisor import arguments, inforce, planning, salvage
-from vllm_supervisor.errors import HostError
+from vllm_supervisor import arguments, inforce, our_daemon, planning, salvage
 from vllm_supervisor.host import clock, files, systemd
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.observe import Eyes
-from vllm_supervisor.paths import SUPERVISOR_UNIT, Paths
+from vllm_supervisor.paths import Paths
 from vllm_supervisor.planning import Plan, Verb
 from vllm_supervisor.store import Happening, Kind, Store, Task, TaskKind
 
@@ -88,7 +87,7 @@ def _carry_out(paths: Paths, store: Store, plan: Plan) -> None:
     systemd.enable([change.unit for change in started])  # what is disabled by hand is not started, and stays so
     if written or removed or plan.reload:
         systemd.daemon_reload()  # after linking: a unit that nothing refers to is forgotten once it stops
-    tell_daemon()
+    our_daemon.tell()
     _start([change.unit for change in started])
     _fulfilled(store, promised)
 
@@ -131,23 +130,10 @@ def _kill_what_is_loading(names: Sequence[str]) -> None:
     systemd.kill([state.name for state in systemd.show(names).values() if state.starting and state.main_pid])
 
 
-def tell_daemon() -> None:
-    """Have the daemon, if it runs, read again what is in force."""
-    if daemon_is_up():
-        with suppress(HostError):  # it has just ended, and will read everything when it comes back
-            systemd.hang_up(SUPERVISOR_UNIT)
-
-
 def _fulfilled(store: Store, promised: Sequence[Task]) -> None:
     with store.transaction():
         for task in promised:
             store.remove_task(task)
-
-
-def daemon_is_up() -> bool:
-    """Whether the daemon that would remedy a failed start is running."""
-    # "reloading" is what we bring about ourselves by telling it of an apply.
-    return systemd.show([SUPERVISOR_UNIT])[SUPERVISOR_UNIT].active_state in ("active", "reloading")
 
 
 class Outcome(StrEnum):

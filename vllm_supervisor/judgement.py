@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from vllm_supervisor import inforce, remedy
+from vllm_supervisor import inforce, remedy, unit_files
 from vllm_supervisor.diagnosis import Diagnosis
 from vllm_supervisor.glance import Glance
 from vllm_supervisor.host import clock, journal, log
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.inforce import InForce
 from vllm_supervisor.paths import Paths
-from vllm_supervisor.recovery import hindrance
 from vllm_supervisor.remedy import GiveUp, Relaunch, Step, Wait, Withhold
 from vllm_supervisor.store import Happening, Kind, LearnedCap, Store, Task, TaskKind
 
@@ -147,7 +146,7 @@ class Judge:
         effective = inforce.state(self._store, item).effective
         if diagnosis.tried and effective and diagnosis.tried > effective:
             return f"not acted on: {diagnosis.tried} were tried although the unit says {effective}; a wrapper, perhaps"
-        return hindrance(self._paths, state)
+        return unit_files.hindrance(self._paths, state)
 
     def _commit(
         self, item: InForce, evidence: Evidence, step: Step, kind: Kind, *, why: str, task: TaskKind | None = None

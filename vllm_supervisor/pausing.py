@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vllm_supervisor.apply import tell_daemon
+from vllm_supervisor import our_daemon
 from vllm_supervisor.errors import ConfigError, no_such_service, nothing_applied
 from vllm_supervisor.host import clock
 from vllm_supervisor.paths import Paths
@@ -34,7 +34,7 @@ def pause(paths: Paths, name: str, by: str) -> Pause | None:
             store.put_pause(Pause(name, now_us, by))
             for service in [name] if name else store.services():
                 store.add(Happening(now_us, service, Kind.PAUSED, why=f"by {by}, until it is resumed"))
-        tell_daemon()
+        our_daemon.tell()
     store.close()
     return there
 
@@ -67,7 +67,7 @@ def resume(paths: Paths, name: str, by: str) -> bool:
         for service in store.services():
             if service in ended or ALL in ended:
                 store.add(Happening(now_us, service, Kind.RESUMED, why=f"by {by}"))
-    tell_daemon()
+    our_daemon.tell()
     store.close()
     return True
 

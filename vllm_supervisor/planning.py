@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from vllm_supervisor import arguments, config, inforce, salvage, units
+from vllm_supervisor import arguments, config, inforce, salvage, unit_files, units
 from vllm_supervisor.config import Configuration, Problem, Service
 from vllm_supervisor.errors import PermissionDeniedError
 from vllm_supervisor.host import clock, files, systemd
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.paths import Paths
-from vllm_supervisor.recovery import replaces_command, runs
 from vllm_supervisor.store import AppliedService, LearnedCap, Store, Task, TaskKind
 
 
@@ -275,7 +274,7 @@ def _starts(state: UnitState, there: str, text: str, *, failed: bool, again: boo
     if state.sub_state == "start" and not state.needs_reload:  # Type=exec: its program is not there to be looked at
         return units.run_hash(there) != units.run_hash(text)
     if state.main_pid:
-        return not runs(state.main_pid, text)
+        return not unit_files.runs(state.main_pid, text)
     if state.active_state == "inactive" and not failed:
         return False  # somebody stopped it
     if not state.wanted_by_operator:
@@ -296,7 +295,7 @@ def _notes(state: UnitState, *, failed: bool, start: bool) -> tuple[str, ...]:
     notes = [
         f"{drop_in} replaces ExecStart=: that command runs, and no remedy can reach it"
         for drop_in in state.drop_ins
-        if replaces_command(files.read_text(Path(drop_in)) or "")
+        if unit_files.replaces_command(files.read_text(Path(drop_in)) or "")
     ]
     if failed:
         again = f"`systemctl reset-failed {state.name} && systemctl start {state.name}`"

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from enum import Enum
-from pathlib import Path
 
-from vllm_supervisor import inforce, units
+from vllm_supervisor import inforce, unit_files, units
 from vllm_supervisor.glance import Glance
 from vllm_supervisor.host import clock, files, journal, processes
 from vllm_supervisor.host.systemd import UnitState
@@ -34,27 +33,6 @@ GPU_STEADY_S = 1.0
 """Used memory must stand still this long: vLLM refuses to start if it changes while it profiles."""
 
 GPU_STEADY_MIB = 64
-
-
-def hindrance(paths: Paths, state: UnitState) -> str:
-    """Why a unit must not be rewritten, as a sentence; "" when nothing is in the way."""
-    text = files.read_text(paths.units / state.name)
-    if text is None:
-        return f"{paths.units / state.name} is gone: `vllm-supervisor apply` writes it again"
-    if units.header(text) is None:
-        return f"{paths.units / state.name} was replaced by a file that was not written by us"
-    if not units.intact(text):
-        return f"{paths.units / state.name} was changed by hand: `vllm-supervisor apply` shows how, and puts it right"
-    for drop_in in state.drop_ins:
-        if replaces_command(files.read_text(Path(drop_in)) or ""):
-            return f"the drop-in {drop_in} replaces ExecStart=, so the unit's own --max-num-seqs has no effect"
-    return ""
-
-
-def replaces_command(drop_in: str) -> bool:
-    """Whether a drop-in file sets ExecStart=."""
-    settings = (line.partition("=") for line in drop_in.splitlines())
-    return any(equals and key.strip() == "ExecStart" for key, equals, _ in settings)
 
 
 def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool, end: journal.End) -> str:
@@ -87,11 +65,6 @@ def hands_off(state: UnitState, job: str, task: Task, *, up_to_date: bool, end: 
     if state.invocation != task.invocation and up_to_date:
         return "the unit was started again meanwhile"
     return ""
-
-
-def runs(pid: int, text: str) -> bool:
-    """Whether a process was started from this unit text; False for PID 0 and for a process that may not be read."""
-    return bool(pid) and processes.environment(pid).get(units.RUN_VARIABLE) == units.run_hash(text)
 
 
 class Act(Enum):
@@ -169,7 +142,7 @@ class Recovery:
 
     def _to_write(self) -> str:
         unit = self._item.unit
-        if why := self._overtaken() or hindrance(self._paths, self._glance.state(unit)):
+        if why := self._overtaken() or unit_files.hindrance(self._paths, self._glance.state(unit)):
             return why
         text = inforce.unit_texts(self._store, [self.task.service], self._host)[unit]
         files.write_atomically(self._paths.units / unit, text)
@@ -202,7 +175,7 @@ class Recovery:
             return why, state
         text = files.read_text(self._paths.units / unit) or ""
         end = journal.end(self.task.invocation)
-        return hands_off(state, job, self.task, up_to_date=runs(state.main_pid, text), end=end), state
+        return hands_off(state, job, self.task, up_to_date=unit_files.runs(state.main_pid, text), end=end), state
 
     # What is waited for
 

@@ -6,8 +6,9 @@ import pytest
 
 from tests.unit.states import unit_state as state
 from vllm_supervisor.host.journal import End
-from vllm_supervisor.recovery import hands_off, replaces_command
+from vllm_supervisor.recovery import hands_off
 from vllm_supervisor.store import Task, TaskKind
+from vllm_supervisor.unit_files import replaces_command
 
 TASK = Task("a", TaskKind.RELAUNCH, "run1", 1)
 

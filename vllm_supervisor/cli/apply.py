@@ -32,7 +32,8 @@ def command(config: Path, no_wait: bool) -> int:
     A second run changes nothing and restarts nothing. Exit code 4: a service did not come up, now or before; 78: the
     configuration has problems (the services of the files concerned were left as they are).
     """
-    from vllm_supervisor.apply import apply, daemon_is_up
+    from vllm_supervisor import our_daemon
+    from vllm_supervisor.apply import apply
     from vllm_supervisor.host import clock
     from vllm_supervisor.paths import Paths
 
@@ -45,7 +46,7 @@ def command(config: Path, no_wait: bool) -> int:
         for note in change.notes:
             out.print(styled(f"{change.name}: {note}", "yellow"))
     say(planned.summary if planned.anything else f"nothing to do: {planned.summary}")
-    if not daemon_is_up():
+    if not our_daemon.is_up():
         out.print(
             "vllm-supervisor.service is not running: services start, and nothing is remedied if one fails",
             style="yellow",

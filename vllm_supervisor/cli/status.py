@@ -22,13 +22,13 @@ STYLES = {"ready": "green", "starting": "cyan", "restarting": "yellow", "failed"
 @json_option
 def command(name: str | None, as_json: bool) -> None:
     """Show every service, or one: state, phase, declared and effective value, remedies, last event."""
-    from vllm_supervisor.apply import daemon_is_up
+    from vllm_supervisor import our_daemon
     from vllm_supervisor.observe import statuses
     from vllm_supervisor.paths import Paths
     from vllm_supervisor.salvage import notices
 
     rows = statuses(Paths(), name)
-    up, told = daemon_is_up(), notices(Paths())
+    up, told = our_daemon.is_up(), notices(Paths())
     if as_json:
         say_json({"daemon": up, "notices": told, "services": [asdict(row) for row in rows]})
         return
