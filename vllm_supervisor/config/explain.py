@@ -43,9 +43,13 @@ class Explained:
 
 
 def explained(error: ValidationError) -> Iterator[Explained]:
-    """Each error of a failed validation, once."""
+    """Each error of a failed validation, one for each place: where a key is refused, its value does not matter."""
+    found: dict[tuple[str, ...], ErrorDetails] = {}
     for details in error.errors(include_url=False):
         path = tuple(str(part) for part in details["loc"] if part != "[key]")
+        if path not in found or details["loc"][-1] == "[key]":
+            found[path] = details
+    for path, details in found.items():
         yield Explained(path, *_words(details, path), absent=details["type"] == "missing")
 
 

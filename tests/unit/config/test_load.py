@@ -219,6 +219,15 @@ def test_no_secret_is_repeated(at: Path, text: str) -> None:
     assert "sesame" not in " ".join(messages(found))
 
 
+def test_a_place_has_one_problem(at: Path) -> None:
+    """A key that may not be there at all is told, and not what is wrong with its value too."""
+    found = loaded(at, f"{HEAD}    arguments: {{api-key: sk-proj-abcdefghijklmnopqrstuvwxyz0123456789}}\n")
+
+    assert len(found.problems) == 1
+    assert "api-key" in messages(found)[0]
+    assert "credentials: {vllm.yaml: FILE}" in messages(found)[0]
+
+
 # What goes on regardless.
 
 
