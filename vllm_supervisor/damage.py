@@ -10,15 +10,11 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import struct
-from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 from vllm_supervisor.errors import DamagedStoreError
-from vllm_supervisor.store import CHECKS, HISTORY_ROWS, MIGRATIONS, Store, error
-
-Row = Mapping[str, Any]
+from vllm_supervisor.store import CHECKS, HISTORY_ROWS, MIGRATIONS, Row, Store, error
 
 PAGE = 4096
 """Bytes; sqlite's default since 3.12."""
@@ -52,7 +48,7 @@ def complaint(path: Path) -> str:
                 return str(found).partition("\n")[0]
             for table in _tables(db):
                 for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608 - a name out of sqlite itself
-                    CHECKS.get(table, bool)(row)
+                    CHECKS.get(table, bool)(dict(row))
     except (sqlite3.Error, OSError, ValueError) as e:
         told = error(f"cannot look into the store {path}", e)
         if not isinstance(told, DamagedStoreError):

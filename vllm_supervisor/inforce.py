@@ -15,10 +15,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vllm_supervisor import units
-from vllm_supervisor.config import Remediation, Service
+from vllm_supervisor.config import Service
 from vllm_supervisor.errors import HostError, StoreError
 from vllm_supervisor.host import systemd
-from vllm_supervisor.remedy import Bounds, Flag, State, Values
+from vllm_supervisor.learned import Flag, Values
+from vllm_supervisor.remedy import State
 from vllm_supervisor.store import AppliedService, LearnedCap, Store
 
 
@@ -58,45 +59,26 @@ def state(store: Store, item: InForce) -> State:
     """What `decide` needs to know of a service under the fingerprint in force."""
     known = store.cap(item.applied.name, item.applied.fingerprint)
     paused = store.pause(item.applied.name) is not None
-    declared = Values(
-        item.service.max_num_seqs,
-        item.service.memory_share,
-        int(item.service.number("max-model-len", 0)) or None,
-        enforce_eager=item.service.arguments.get("enforce-eager") is True,
-    )
+    allowed, declared = item.service.remediation, _declared(item.service)
     if known is None:
-        return State(bounds(item.service.remediation), declared, paused=paused)
-    learned = Values(known.value, known.gpu_memory_utilization, known.max_model_len, known.enforce_eager)
-    return State(
-        bounds(item.service.remediation), declared, learned, known.attempts, known.treated, known.exhausted, paused
-    )
+        return State(allowed, declared, paused=paused)
+    return State(allowed, declared, known.values, known.attempts, known.treated, known.exhausted, paused)
 
 
-def bounds(remediation: Remediation) -> Bounds:
-    """What the operator allows, as `decide` wants it."""
-    utilization = remediation.gpu_memory_utilization
-    return Bounds(
-        floor=remediation.floor,
-        max_attempts=remediation.max_attempts,
-        enabled=remediation.enabled,
-        utilization_step=utilization.step if utilization else None,
-        utilization_floor=utilization.floor if utilization else 0.0,
-        model_len_floor=remediation.max_model_len.floor if remediation.max_model_len else None,
-        eager=remediation.enforce_eager,
-    )
+def _declared(service: Service) -> Values:
+    """What a remedy begins from: the flags as the operator wrote them, and the share, which vLLM always takes."""
+    values = {
+        Flag.MAX_NUM_SEQS: service.max_num_seqs,
+        Flag.GPU_MEMORY_UTILIZATION: service.memory_share,
+        Flag.MAX_MODEL_LEN: int(service.number("max-model-len", 0)),
+        Flag.ENFORCE_EAGER: service.arguments.get("enforce-eager") is True,
+    }
+    return {flag: value for flag, value in values.items() if value}
 
 
 def unit_cap(known: LearnedCap | None) -> units.Cap | None:
-    """The part of what was learned that the unit shows; None when that is nothing."""
-    if known is None:
-        return None
-    learned = {
-        Flag.GPU_MEMORY_UTILIZATION: known.gpu_memory_utilization,
-        Flag.MAX_MODEL_LEN: known.max_model_len,
-        Flag.ENFORCE_EAGER: known.enforce_eager or None,
-    }
-    others = {str(flag): value for flag, value in learned.items() if value is not None}
-    return units.Cap(known.value, known.reason, others) if others or known.value is not None else None
+    """The part of what was learned that the unit shows."""
+    return units.Cap(known.values, known.reason) if known else None
 
 
 def unit_texts(store: Store, names: Iterable[str], host: units.Host) -> dict[str, str]:

@@ -11,6 +11,7 @@ from vllm_supervisor.glance import Glance
 from vllm_supervisor.host import clock, journal, log
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.inforce import InForce
+from vllm_supervisor.learned import Flag
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.remedy import GiveUp, Relaunch, Step, Wait, Withhold
 from vllm_supervisor.store import Happening, Kind, LearnedCap, Store, Task, TaskKind
@@ -86,7 +87,7 @@ class Judge:
             return None
         match step.action:
             case Relaunch():
-                kind = Kind.LOWERED if step.action.flag is remedy.Flag.MAX_NUM_SEQS else Kind.CHANGED
+                kind = Kind.LOWERED if step.action.flag is Flag.MAX_NUM_SEQS else Kind.CHANGED
                 return self._commit(item, evidence, step, kind, why=step.why, task=TaskKind.RELAUNCH)
             case GiveUp():
                 return self._commit(item, evidence, step, Kind.GAVE_UP, why=step.why, task=TaskKind.STOP)
@@ -217,17 +218,7 @@ def _learned(item: InForce, step: Step, store: Store, happening: Happening) -> L
     if isinstance(step.action, Relaunch | GiveUp):
         reason, learned_us = f"{clock.local(happening.time_us)}: {happening.why}", happening.time_us
     return LearnedCap(
-        name,
-        fingerprint,
-        after.learned.max_num_seqs,
-        after.attempts,
-        after.treated,
-        after.exhausted,
-        reason,
-        learned_us,
-        after.learned.gpu_memory_utilization,
-        after.learned.max_model_len,
-        after.learned.enforce_eager,
+        name, fingerprint, after.learned, after.attempts, after.treated, after.exhausted, reason, learned_us
     )
 
 

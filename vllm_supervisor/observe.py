@@ -140,7 +140,7 @@ def _status(store: Store, item: InForce, state: UnitState, eyes: Eyes) -> Servic
         unit=item.unit,
         condition=_condition(state, exhausted=known.exhausted),
         phase=eyes.tracker(state).progress if state.starting else "",
-        declared=known.declared.max_num_seqs,
+        declared=item.service.max_num_seqs,
         effective=known.effective,
         attempts=known.attempts,
         max_attempts=known.bounds.max_attempts,

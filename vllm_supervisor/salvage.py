@@ -18,8 +18,8 @@ from vllm_supervisor import damage, units
 from vllm_supervisor.errors import DamagedStoreError, LockedError, StoreError
 from vllm_supervisor.host import clock, files, log
 from vllm_supervisor.judgement import VOICE
+from vllm_supervisor.learned import Flag
 from vllm_supervisor.paths import Paths
-from vllm_supervisor.remedy import Flag
 from vllm_supervisor.store import Happening, Kind, LearnedCap, Store
 
 KEPT = 5
@@ -110,19 +110,15 @@ def _shown(service: str, text: str) -> LearnedCap | None:
     if found is None:
         return None
     fingerprint, cap = found
-    utilization, length = (cap.arguments.get(flag) for flag in (Flag.GPU_MEMORY_UTILIZATION, Flag.MAX_MODEL_LEN))
     return LearnedCap(
         service,
         fingerprint,
-        cap.value,
+        {flag: cap.values[flag] for flag in Flag if flag in cap.values},  # a newer version may have had more
         attempts=0,
         treated="",
         exhausted=False,
         reason=cap.reason,
         learned_us=clock.realtime_us(),
-        gpu_memory_utilization=utilization if isinstance(utilization, float) else None,
-        max_model_len=length if isinstance(length, int) else None,
-        enforce_eager=cap.arguments.get(Flag.ENFORCE_EAGER) is True,
     )
 
 

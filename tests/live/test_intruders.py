@@ -88,7 +88,7 @@ def test_systemd_reads_no_setting_that_was_not_meant(box, seen):
     plain = Service.model_validate(hostile.example())
     cases = [("plain", plain, None), *((place, service, None) for place, service in taken())]
     cases += [
-        ("reason", plain, Cap(None, text, {"revision": "main"}))
+        ("reason", plain, Cap({"revision": "main"}, text))
         for text in hostile.TEXTS.values()
         if len(text) < 99 and text != "\ud800"
     ]

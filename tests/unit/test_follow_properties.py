@@ -324,7 +324,7 @@ def check_always(box: Machine) -> None:
         assert (cap.attempts if cap else 0) == len(lowered) <= ATTEMPTS[name], "each relaunch is told"
         assert [to for _, to in lowered] == sorted({to for _, to in lowered}, reverse=True)
         assert all(FLOOR[name] <= to < tried for tried, to in lowered)
-        assert (cap.value if cap else None) == (lowered[-1][1] if lowered else None)
+        assert (cap.values.get("max-num-seqs") if cap else None) == (lowered[-1][1] if lowered else None)
 
 
 def those(runs: Mapping[str, list[Run]], which: Callable[[Run], bool]) -> set[tuple[str, str]]:

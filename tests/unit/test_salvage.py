@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import time
 from dataclasses import replace
 
@@ -13,9 +14,10 @@ from vllm_supervisor import damage, salvage, units
 from vllm_supervisor.config import Service
 from vllm_supervisor.errors import DamagedStoreError
 from vllm_supervisor.paths import Paths
-from vllm_supervisor.store import AppliedService, Happening, Kind, LearnedCap, Pause, Store, Task, TaskKind
+from vllm_supervisor.store import MIGRATIONS, AppliedService, Happening, Kind, LearnedCap, Pause, Store, Task, TaskKind
 
-CAP = LearnedCap("a", "f1", 512, 1, "run1", exhausted=False, reason="1024 did not fit", learned_us=7)
+CAP = LearnedCap("a", "f1", {"max-num-seqs": 512}, 1, "run1", exhausted=False, reason="1024 did not fit", learned_us=7)
+LEARNED = {"max-num-seqs": 256, "gpu-memory-utilization": 0.9, "max-model-len": 4096, "enforce-eager": True}
 SERVICE = AppliedService("a", "vllm-a.service", '{"source": "/etc/x.yaml"}', "f1", 7)
 ROWS = 400  # of history, over more than 20 pages
 BEGAN_US = time.time_ns() // 1000 - ROWS  # what is older than a year is no loss
@@ -137,7 +139,7 @@ def test_garbage_in_the_middle_of_the_log(paths):
     killed(paths)
     store = Store(paths.store)
     with store.transaction():
-        store.put_cap(replace(CAP, value=256))
+        store.put_cap(replace(CAP, values={"max-num-seqs": 256}))
     log = damage.log_of(paths.store)
     overwrite(log, log.stat().st_size // 2, garbage(6000))
     size = log.stat().st_size
@@ -189,6 +191,19 @@ def test_killed_while_it_is_put_in_place(paths, monkeypatch):
     assert [row.kind for row in store.history()].count(Kind.STORE_DAMAGED) == 1
 
 
+@pytest.mark.parametrize("place", [0, 100], ids=["first-page", "header"])
+def test_a_store_of_the_version_before_that_is_damaged(paths, place):
+    """An upgrade and a bad disk at once: what was learned is read from the columns it was in."""
+    with sqlite3.connect(paths.store) as db:
+        db.executescript(f"{''.join(MIGRATIONS[:3])} PRAGMA user_version=3;")
+        db.execute(f"INSERT INTO caps VALUES ('a', 'f1', 256, 1, 'run1', 0, 'why', {BEGAN_US}, 0.9, 4096, 1)")
+    db.close()
+    overwrite(paths.store, place, garbage(4096 - place))
+
+    cap = salvage.opened(paths).cap("a", "f1")
+    assert cap == replace(CAP, values=LEARNED, reason="why", learned_us=BEGAN_US)
+
+
 def test_a_disk_that_damages_it_again_and_again(paths):
     """Some damaged files are kept, and not one each time."""
     for _ in range(salvage.KEPT + 3):
@@ -212,14 +227,14 @@ def write_unit(paths, cap):
 
 def test_what_a_lost_store_knew_is_read_from_the_units(paths):
     """It was removed, or emptied: what a unit was lowered to is known again, and the history says from where."""
-    print_ = write_unit(paths, units.Cap(256, "512 did not fit", {"gpu-memory-utilization": 0.9}))
+    print_ = write_unit(paths, units.Cap(LEARNED, "512 did not fit"))
     paths.store.touch()
 
     store = salvage.opened(paths)
     salvage.mend(paths, wait_s=0)
 
     cap = store.cap("a", print_)
-    assert (cap.value, cap.gpu_memory_utilization, cap.reason) == (256, 0.9, "512 did not fit")
+    assert (cap.values, cap.reason) == (LEARNED, "512 did not fit")
     assert [(row.service, row.kind) for row in store.history()] == [("a", Kind.RELEARNED)]
     assert salvage.not_in_force(paths) == ["a"]
 
@@ -227,7 +242,7 @@ def test_what_a_lost_store_knew_is_read_from_the_units(paths):
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_a_cap_that_cannot_be_read_any_more(paths, forgotten):
     """It is taken from the unit, unless the operator had it forgotten, which the unit does not show yet."""
-    print_ = write_unit(paths, units.Cap(256, "512 did not fit"))
+    print_ = write_unit(paths, units.Cap({"max-num-seqs": 256}, "512 did not fit"))
     store = fill(paths, close=False)
     with store.transaction():
         store.forget_caps("a")

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from vllm_supervisor.errors import StoreError
+from vllm_supervisor.errors import DamagedStoreError, StoreError
+from vllm_supervisor.learned import Flag
 from vllm_supervisor.store import (
     HISTORY_ROWS,
     KEPT_US,
@@ -22,7 +23,7 @@ from vllm_supervisor.store import (
     TaskKind,
 )
 
-CAP = LearnedCap("a", "f1", 512, 1, "run1", exhausted=False, reason="1024 did not fit", learned_us=7)
+CAP = LearnedCap("a", "f1", {"max-num-seqs": 512}, 1, "run1", exhausted=False, reason="1024 did not fit", learned_us=7)
 SERVICE = AppliedService("a", "vllm-a.service", "{}", "f1", 7)
 LOWERED = Happening(7, "a", Kind.LOWERED, "run1", "why", rule="r", phase="warm-up", quote="q", tried=1024, to=512)
 
@@ -72,9 +73,13 @@ def test_a_cap_holds_for_its_fingerprint_only(path):
     store = Store(path)
     with store.transaction():
         store.put_cap(CAP)
-        store.put_cap(replace(CAP, fingerprint="f2", value=64))
+        store.put_cap(replace(CAP, fingerprint="f2", values={"max-num-seqs": 64}))
 
-    assert [cap.value if (cap := store.cap("a", f)) else None for f in ("f1", "f2", "f3")] == [512, 64, None]
+    assert [cap.values["max-num-seqs"] if (cap := store.cap("a", f)) else None for f in ("f1", "f2", "f3")] == [
+        512,
+        64,
+        None,
+    ]
 
 
 def test_forgetting_drops_every_fingerprint(path):
@@ -190,13 +195,57 @@ def test_looking_creates_nothing(path):
     assert not path.exists()
 
 
-def test_a_store_of_an_older_version_keeps_what_it_holds(path):
-    """The first version knew max-num-seqs only; an upgrade in place must not lose a cap."""
-    with sqlite3.connect(path) as db:
-        db.executescript(f"{MIGRATIONS[0]} PRAGMA user_version=1;")
-        db.execute("INSERT INTO caps VALUES ('a', 'f1', 512, 1, 'run1', 0, '1024 did not fit', 7)")
+@pytest.mark.parametrize(
+    ("version", "columns", "values"),
+    [
+        pytest.param(1, ["512"], {"max-num-seqs": 512}, id="max-num-seqs-only"),
+        pytest.param(
+            3,
+            ["NULL", "0.93", "4096", "1"],
+            {"gpu-memory-utilization": 0.93, "max-model-len": 4096, "enforce-eager": True},
+            id="a-column-for-each-flag",
+        ),
+        pytest.param(3, ["512", "NULL", "NULL", "0"], {"max-num-seqs": 512}, id="a-switch-that-is-not-given"),
+        pytest.param(3, ["NULL", "NULL", "NULL", "0"], {}, id="nothing"),
+    ],
+)
+def test_a_store_of_an_older_version_keeps_what_it_holds(path, version, columns, values):
+    """An upgrade in place must not lose what was learned; what is learned from then on takes its place."""
+    write_old(path, version, *columns)
 
-    assert Store(path).cap("a", "f1") == CAP
+    store = Store(path)
+    assert store.cap("a", "f1") == replace(CAP, values=values)
+    with store.transaction():
+        store.put_cap(changed := replace(CAP, values={"max-model-len": 64}))
+
+    assert store.cap("a", "f1") == changed
+
+
+def write_old(path, version, seqs, *others):
+    """A store as that version of the schema had it, with one cap."""
+    values = ", ".join(["'a', 'f1'", seqs, "1, 'run1', 0, '1024 did not fit', 7", *others])
+    with sqlite3.connect(path) as db:
+        db.executescript(f"{''.join(MIGRATIONS[:version])} PRAGMA user_version={version};")
+        db.execute(f"INSERT INTO caps VALUES ({values})")
+
+
+def test_a_flag_that_is_new_takes_a_new_version():
+    """A program that does not know the flag must refuse the store, not take it for damaged: add to `MIGRATIONS`."""
+    flags = {"max-num-seqs", "gpu-memory-utilization", "max-model-len", "enforce-eager"}
+
+    assert (set(Flag), len(MIGRATIONS)) == (flags, 4)
+
+
+@pytest.mark.parametrize("values", ['{"max-num-seqr": 8}', '{"max-num-seqs": 0}', '{"max-num-seqs": "8"}', "[8]", "{"])
+def test_what_was_never_learned_is_damage(path, values):
+    """A flipped bit must not become a flag that vLLM refuses to start with."""
+    store = Store(path)
+    with store.transaction():
+        store.put_cap(CAP)
+        store._db.execute("UPDATE caps SET learned = ?", (values,))
+
+    with pytest.raises(DamagedStoreError, match=str(path)):
+        store.cap("a", "f1")
 
 
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.properties import searching
+from vllm_supervisor.learned import Flag
 from vllm_supervisor.store import (
     HISTORY_ROWS,
     AppliedService,
@@ -36,11 +37,12 @@ TIMES_US = st.integers(BEGAN_US, BEGAN_US + 10**9)
 COUNTS = st.integers(0, 10**9)
 SHARES = st.none() | st.floats(0.05, 1)
 
+LEARNED = st.dictionaries(st.sampled_from(Flag), st.integers(1, 10**9) | st.floats(0.05, 1) | st.just(value=True))
+
 SERVICES = st.builds(AppliedService, NAMES, NAMES, TEXTS, PRINTS, TIMES_US)
 CAPS = st.builds(
     LearnedCap,
-    *(NAMES, PRINTS, st.none() | COUNTS, COUNTS, RUNS, st.booleans(), TEXTS, TIMES_US),
-    *(SHARES, st.none() | COUNTS, st.booleans()),
+    *(NAMES, PRINTS, LEARNED, COUNTS, RUNS, st.booleans(), TEXTS, TIMES_US),
 )
 TASKS = st.builds(  # few, so that some differ in one thing only
     Task, NAMES, st.sampled_from(TaskKind), st.sampled_from(["", "run1"]), st.sampled_from([BEGAN_US, BEGAN_US + 1])

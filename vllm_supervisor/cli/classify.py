@@ -67,10 +67,11 @@ def command(file: IO[bytes], floor: int | None, declared: int | None, explain: s
 def _verdicts(file: IO[bytes], floor: int | None, declared: int | None) -> list[Verdict]:
     from vllm_supervisor.config import Remediation
     from vllm_supervisor.diagnosis import Tracker, Trackers, read
-    from vllm_supervisor.remedy import Bounds, State, Values
+    from vllm_supervisor.learned import Flag
+    from vllm_supervisor.remedy import State
 
-    default = Remediation()
-    state = State(Bounds(floor or default.floor, default.max_attempts), Values(declared))
+    allowed = Remediation(floor=floor) if floor else Remediation()
+    state = State(allowed, {Flag.MAX_NUM_SEQS: declared} if declared else {})
     trackers = Trackers()
     try:
         trackers.feed_all(read(file))

@@ -6,18 +6,17 @@ from dataclasses import replace
 from typing import assert_never
 
 from vllm_supervisor.diagnosis.model import Act, Diagnosis
+from vllm_supervisor.learned import Flag
 from vllm_supervisor.remedy.model import (
     DidNotFit,
     Event,
     Failed,
-    Flag,
     GiveUp,
     Relaunch,
     Report,
     Served,
     State,
     Step,
-    Values,
     Wait,
     Withhold,
 )
@@ -86,18 +85,16 @@ def _failed(state: State, event: Failed) -> Step:
 
 def _next(state: State, flag: Flag, event: Failed) -> float | None:
     """The next value of a flag that the operator opened; None when it is closed or at its bound."""
-    bounds, learned, declared = state.bounds, state.learned, state.declared
+    bounds, now = state.bounds, state.learned.get(flag) or state.declared.get(flag)
     match flag:
-        case Flag.GPU_MEMORY_UTILIZATION if bounds.utilization_step:
-            now = learned.gpu_memory_utilization or declared.gpu_memory_utilization
-            to = round(now - bounds.utilization_step, 4) if now else None
-            return to if now and to is not None and bounds.utilization_floor <= to < now else None
-        case Flag.MAX_MODEL_LEN if bounds.model_len_floor and event.estimate:
-            now_len = learned.max_model_len or declared.max_model_len
-            lower = now_len is None or event.estimate < now_len
-            return event.estimate if lower and event.estimate >= bounds.model_len_floor else None
-        case Flag.ENFORCE_EAGER if bounds.eager:
-            return None if learned.enforce_eager or declared.enforce_eager else True
+        case Flag.GPU_MEMORY_UTILIZATION if now and (share := bounds.gpu_memory_utilization):
+            to = round(now - share.step, 4)
+            return to if share.floor <= to < now else None
+        case Flag.MAX_MODEL_LEN if event.estimate and (length := bounds.max_model_len):
+            lower = now is None or event.estimate < now
+            return event.estimate if lower and event.estimate >= length.floor else None
+        case Flag.ENFORCE_EAGER if bounds.enforce_eager and not now:
+            return True
         case _:
             return None
 
@@ -132,21 +129,9 @@ def _relaunch(state: State, event: DidNotFit | Failed, flag: Flag, to: float, wh
     most = state.bounds.max_attempts
     if state.attempts >= most:
         return _give_up(state, event, f"{why.partition(';')[0]}, and all {most} attempts are used")
-    learned = _with(state.learned, flag, to)
+    learned = {**state.learned, flag: to}
     after = replace(_answered(state, event), learned=learned, attempts=state.attempts + 1, exhausted=False)
     return Step(after, Relaunch(flag, to), f"{why} (attempt {after.attempts} of {most})")
-
-
-def _with(learned: Values, flag: Flag, to: float) -> Values:
-    match flag:
-        case Flag.MAX_NUM_SEQS:
-            return replace(learned, max_num_seqs=int(to))
-        case Flag.GPU_MEMORY_UTILIZATION:
-            return replace(learned, gpu_memory_utilization=to)
-        case Flag.MAX_MODEL_LEN:
-            return replace(learned, max_model_len=int(to))
-        case Flag.ENFORCE_EAGER:
-            return replace(learned, enforce_eager=True)
 
 
 def _give_up(state: State, event: DidNotFit | Failed, why: str) -> Step:

@@ -3,56 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
-
-class Flag(StrEnum):
-    """A flag of `vllm serve` that a remedy may set, as vLLM spells it."""
-
-    MAX_NUM_SEQS = "max-num-seqs"
-    GPU_MEMORY_UTILIZATION = "gpu-memory-utilization"
-    MAX_MODEL_LEN = "max-model-len"
-    ENFORCE_EAGER = "enforce-eager"
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What the operator allows.
-
-    Attributes:
-        floor: lowest `max-num-seqs`, in sequences.
-        max_attempts: how many relaunches a fingerprint gets, whatever they change.
-        enabled: False when remedies are switched off for the service.
-        utilization_step: by how much `gpu-memory-utilization` may be lowered at a time; None: not at all.
-        utilization_floor: lowest `gpu-memory-utilization`.
-        model_len_floor: shortest `max-model-len`, in tokens; None: it may not be set.
-        eager: whether `--enforce-eager` may be added.
-    """
-
-    floor: int
-    max_attempts: int
-    enabled: bool = True
-    utilization_step: float | None = None
-    utilization_floor: float = 0.0
-    model_len_floor: int | None = None
-    eager: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """Flags as somebody set them; None where nobody did.
-
-    Attributes:
-        max_num_seqs: in sequences.
-        gpu_memory_utilization: a share of each GPU's memory, 0 to 1.
-        max_model_len: in tokens.
-        enforce_eager: whether the flag is given.
-    """
-
-    max_num_seqs: int | None = None
-    gpu_memory_utilization: float | None = None
-    max_model_len: int | None = None
-    enforce_eager: bool = False
+from vllm_supervisor.config import Remediation
+from vllm_supervisor.learned import Flag, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +22,9 @@ class State:
         paused: the operator wants nothing decided for now.
     """
 
-    bounds: Bounds
-    declared: Values = field(default_factory=Values)
-    learned: Values = field(default_factory=Values)
+    bounds: Remediation
+    declared: Values = field(default_factory=dict)
+    learned: Values = field(default_factory=dict)
     attempts: int = 0
     treated: str = ""
     exhausted: bool = False
@@ -80,8 +33,8 @@ class State:
     @property
     def effective(self) -> int | None:
         """`max-num-seqs` as the unit is rendered: the lower of declared and learned, None for vLLM's own default."""
-        known = [value for value in (self.declared.max_num_seqs, self.learned.max_num_seqs) if value is not None]
-        return min(known, default=None)
+        flag = Flag.MAX_NUM_SEQS
+        return min((int(values[flag]) for values in (self.declared, self.learned) if flag in values), default=None)
 
 
 @dataclass(frozen=True, slots=True)

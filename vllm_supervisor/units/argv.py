@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vllm_supervisor.config import Service
+from vllm_supervisor.learned import Flag, Values
 
 # argparse in vLLM takes most lists as `--flag a b`. These are the exceptions; `FrontendArgs` of vLLM 0.8.5 to 0.32.0.
 _REPEATED = frozenset({"middleware"})  # action "append": once per value
@@ -78,19 +79,27 @@ class Cap:
     """What was learned of a service, over what its operator declared.
 
     Attributes:
-        value: upper bound on `max_num_seqs`; None where none was learned.
+        values: `max-num-seqs` is an upper bound; any other flag takes the place of the declared one.
         reason: one sentence; it becomes a comment in the unit.
-        arguments: other flags that a remedy set, as in `arguments:` of the service.
     """
 
-    value: int | None
+    values: Values
     reason: str
-    arguments: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def seqs(self) -> int | None:
+        """Upper bound on `max_num_seqs`; None where none was learned."""
+        return int(self.values[Flag.MAX_NUM_SEQS]) if Flag.MAX_NUM_SEQS in self.values else None
+
+    @property
+    def others(self) -> Values:
+        """All but that."""
+        return {flag: value for flag, value in self.values.items() if flag != Flag.MAX_NUM_SEQS}
 
 
 def effective(service: Service, cap: Cap | None) -> int | None:
     """The `max_num_seqs` a service runs with; None if that is left to vLLM."""
-    bounds = [n for n in (service.max_num_seqs, cap.value if cap else None) if n is not None]
+    bounds = [n for n in (service.max_num_seqs, cap.seqs if cap else None) if n is not None]
     return min(bounds, default=None)
 
 
@@ -108,7 +117,7 @@ def serve_words(service: Service, cap: Cap | None) -> Iterator[list[str]]:
     if service.host is not None:
         yield ["--host", service.host]
     yield ["--port", str(service.port)]
-    for flag, value in sorted({**service.arguments, **(cap.arguments if cap else {})}.items()):
+    for flag, value in sorted({**service.arguments, **(cap.others if cap else {})}.items()):
         yield from argument_words(flag, value)
     if (seqs := effective(service, cap)) is not None:
         yield ["--max-num-seqs", str(seqs)]

@@ -160,10 +160,10 @@ def _learned(service: Service, cap: Cap | None) -> str | None:
     default = "vLLM's default"
     changed = [
         f"--{flag}" if value is True else f"--{flag} {value} instead of {service.arguments.get(flag, default)}"
-        for flag, value in sorted(cap.arguments.items())
+        for flag, value in sorted(cap.others.items())
     ]
-    if cap.value is not None and (service.max_num_seqs is None or service.max_num_seqs > cap.value):
-        changed.append(f"--max-num-seqs {cap.value} instead of {service.max_num_seqs or default}")
+    if (seqs := effective(service, cap)) != service.max_num_seqs:
+        changed.append(f"--max-num-seqs {seqs} instead of {service.max_num_seqs or default}")
     return f"Runs with {', '.join(changed)}: {comment(cap.reason)}" if changed else None
 
 

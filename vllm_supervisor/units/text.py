@@ -92,12 +92,11 @@ def learned(text: str) -> tuple[str, Cap] | None:
     stamp = next((found[1] for line in text.split("\n") if (found := _FINGERPRINT.fullmatch(line))), "")
     if not (told and stamp and intact(text)):
         return None
-    place, values = len(_LEARNED), dict[str, object]()
+    place, values = len(_LEARNED), dict[str, float]()
     while flag := _CHANGED.match(told, place):
         values[flag["flag"]] = json.loads(flag["value"]) if flag["value"] else True
         place = flag.end()
-    value = values.pop("max-num-seqs", None)
-    return stamp, Cap(value if isinstance(value, int) else None, told[place:], values)
+    return stamp, Cap(values, told[place:])
 
 
 def needs_restart(old: str, new: str) -> bool:

@@ -7,26 +7,34 @@ from itertools import product
 
 import pytest
 
+from vllm_supervisor.config import Remediation
+from vllm_supervisor.learned import Flag
 from vllm_supervisor.remedy import (
     CURES,
-    Bounds,
     DidNotFit,
     Failed,
-    Flag,
     GiveUp,
     Relaunch,
     Report,
     Served,
     State,
-    Values,
     Wait,
     Withhold,
     decide,
 )
 
-BOUNDS = Bounds(floor=16, max_attempts=4)
-START = State(BOUNDS, Values(gpu_memory_utilization=0.9))
-OPEN = replace(BOUNDS, max_attempts=99, utilization_step=0.02, utilization_floor=0.8, model_len_floor=4096, eager=True)
+BOUNDS = Remediation(floor=16, max_attempts=4)
+CLOSED = Remediation(floor=16, max_attempts=4, enabled=False)
+OPEN = Remediation.model_validate(
+    {
+        "floor": 16,
+        "max_attempts": 64,
+        "gpu_memory_utilization": {"step": 0.02, "floor": 0.8},
+        "max_model_len": {"floor": 4096},
+        "enforce_eager": True,
+    }
+)
+START = State(BOUNDS, {Flag.GPU_MEMORY_UTILIZATION: 0.9})
 
 
 def seqs(to):
@@ -34,7 +42,8 @@ def seqs(to):
 
 
 def known(declared=None, cap=None, **more):
-    return replace(START, declared=replace(START.declared, max_num_seqs=declared), learned=Values(cap), **more)
+    both = [{Flag.MAX_NUM_SEQS: value} if value else {} for value in (declared, cap)]
+    return replace(START, declared={**START.declared, **both[0]}, learned=both[1], **more)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +62,7 @@ def known(declared=None, cap=None, **more):
         pytest.param(known(), {"tried": 1024, "bound": 969}, seqs(969), id="exact-number"),
         pytest.param(known(), {"tried": 256, "bound": 300}, seqs(128), id="a-bound-above-what-was-tried-is-none"),
         pytest.param(known(), {"tried": 256, "bound": 12}, GiveUp(), id="exact-number-below-the-floor"),
-        pytest.param(known(bounds=replace(BOUNDS, enabled=False)), {"tried": 1024}, Report(), id="switched-off"),
+        pytest.param(known(bounds=CLOSED), {"tried": 1024}, Report(), id="switched-off"),
         pytest.param(known(), {"tried": 1024, "ready_before": True}, Report(), id="was-ready"),
         pytest.param(known(treated="run1"), {"tried": 1024}, None, id="second-rank-same-invocation"),
     ],
@@ -88,15 +97,11 @@ UTILIZATION, EAGER = Flag.GPU_MEMORY_UTILIZATION, Flag.ENFORCE_EAGER
     ("learned", "event", "action"),
     [
         pytest.param({}, {"rule": "oom-graph-capture"}, Relaunch(UTILIZATION, 0.88), id="a-step-down"),
+        pytest.param({UTILIZATION: 0.82}, {"rule": "oom-warm-up"}, Relaunch(UTILIZATION, 0.8), id="to-the-floor"),
+        pytest.param({UTILIZATION: 0.8}, {"rule": "oom-warm-up"}, Report(), id="not-below-the-floor"),
+        pytest.param({UTILIZATION: 0.8}, {"rule": "oom-graph-capture"}, Relaunch(EAGER, 1), id="then-eager"),
         pytest.param(
-            {"gpu_memory_utilization": 0.82}, {"rule": "oom-warm-up"}, Relaunch(UTILIZATION, 0.8), id="to-the-floor"
-        ),
-        pytest.param({"gpu_memory_utilization": 0.8}, {"rule": "oom-warm-up"}, Report(), id="not-below-the-floor"),
-        pytest.param(
-            {"gpu_memory_utilization": 0.8}, {"rule": "oom-graph-capture"}, Relaunch(EAGER, 1), id="then-eager"
-        ),
-        pytest.param(
-            {"gpu_memory_utilization": 0.8, "enforce_eager": True},
+            {UTILIZATION: 0.8, EAGER: True},
             {"rule": "oom-graph-capture"},
             Report(),
             id="nothing-left",
@@ -110,7 +115,7 @@ UTILIZATION, EAGER = Flag.GPU_MEMORY_UTILIZATION, Flag.ENFORCE_EAGER
         pytest.param({}, {"rule": "context-too-long", "estimate": 256}, Report(), id="an-estimate-below-the-floor"),
         pytest.param({}, {"rule": "context-too-long"}, Report(), id="no-estimate"),
         pytest.param(
-            {"max_model_len": 9664}, {"rule": "context-too-long", "estimate": 9664}, Report(), id="tried-already"
+            {Flag.MAX_MODEL_LEN: 9664}, {"rule": "context-too-long", "estimate": 9664}, Report(), id="tried-already"
         ),
         pytest.param({}, {"rule": "no-kv-cache"}, Report(), id="would-want-a-higher-share"),
         pytest.param({}, {"rule": "oom-graph-capture", "ready_before": True}, Report(), id="was-ready"),
@@ -118,7 +123,7 @@ UTILIZATION, EAGER = Flag.GPU_MEMORY_UTILIZATION, Flag.ENFORCE_EAGER
 )
 def test_flags_that_were_opened(learned, event, action):
     """Each in one direction, within its bound, the gentler one first."""
-    state = replace(START, bounds=OPEN, learned=Values(**learned))
+    state = replace(START, bounds=OPEN, learned=learned)
 
     assert decide(state, Failed("run1", **event)).action == action
 
@@ -129,7 +134,7 @@ def test_flags_that_were_opened(learned, event, action):
         pytest.param(known(), DidNotFit("run1", 1024), True, id="lower"),
         pytest.param(known(16), DidNotFit("run1", 16), True, id="give-up"),
         pytest.param(replace(START, bounds=OPEN), Failed("run1", "oom-graph-capture"), True, id="an-opened-flag"),
-        pytest.param(known(bounds=replace(BOUNDS, enabled=False)), DidNotFit("run1", 1024), False, id="switched-off"),
+        pytest.param(known(bounds=CLOSED), DidNotFit("run1", 1024), False, id="switched-off"),
         pytest.param(known(), Failed("run1", "no-kv-cache"), False, id="not-ours"),
         pytest.param(known(), Failed("run1", "gpu-busy", transient=True), False, id="systemd-starts-it-again"),
         pytest.param(known(treated="run1"), DidNotFit("run1", 1024), False, id="answered-before-the-pause"),
@@ -157,7 +162,7 @@ def test_serving_ends_exhaustion():
 def test_every_path_ends_and_never_rises(printings):
     """From every start and floor, failure after failure falls each time, stays at the floor or above, and ends."""
     for tried, floor in product(range(1, 1100, 13), range(1, 70, 3)):
-        state, values = State(Bounds(floor, 99)), [tried]
+        state, values = State(Remediation(floor=floor, max_attempts=64)), [tried]
         while not state.exhausted:
             event = DidNotFit(f"run{len(values)}", values[-1])
             steps = [decide(state, event)]
@@ -192,12 +197,12 @@ def test_chains_of_different_failures_never_oscillate():
 
 def test_attempts_bound_relaunches_that_do_not_lower():
     """A unit that is somehow run above its cap again and again still ends."""
-    state, relaunches = known(cap=128, bounds=replace(BOUNDS, max_attempts=3)), 0
+    state, relaunches = known(cap=128, bounds=Remediation(floor=16, max_attempts=3)), 0
     for run in range(10):
         step = decide(state, DidNotFit(f"run{run}", 1024))
         state, relaunches = step.state, relaunches + isinstance(step.action, Relaunch)
 
-    assert (relaunches, state.exhausted, state.learned.max_num_seqs) == (3, True, 128)
+    assert (relaunches, state.exhausted, state.learned) == (3, True, {Flag.MAX_NUM_SEQS: 128})
 
 
 @pytest.mark.parametrize(

@@ -9,52 +9,48 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.properties import searching
+from vllm_supervisor.config import Remediation
+from vllm_supervisor.config.model import ModelLen, Utilization
+from vllm_supervisor.learned import Flag, Values
 from vllm_supervisor.remedy import (
     CURES,
-    Bounds,
     DidNotFit,
     Event,
     Failed,
-    Flag,
     GiveUp,
     Relaunch,
     Served,
     State,
     Step,
-    Values,
     Withhold,
     decide,
 )
 
 BOUNDS = st.builds(
-    Bounds,
+    Remediation,
     floor=st.integers(1, 64),
     max_attempts=st.integers(1, 12),
     enabled=st.sampled_from([True, True, True, False]),
-    utilization_step=st.none() | st.floats(0, 0.2, exclude_min=True),
-    utilization_floor=st.floats(0.05, 0.95),
-    model_len_floor=st.none() | st.integers(1, 70_000),
-    eager=st.booleans(),
-)
-DECLARED = st.builds(
-    Values,
-    max_num_seqs=st.none() | st.integers(1, 2048),
-    gpu_memory_utilization=st.none() | st.floats(0.05, 1),
-    max_model_len=st.none() | st.integers(1, 200_000),
+    gpu_memory_utilization=st.none()
+    | st.builds(Utilization, step=st.floats(0.001, 0.2), floor=st.floats(0.05, 1, exclude_max=True)),
+    max_model_len=st.none() | st.builds(ModelLen, floor=st.integers(1, 70_000)),
     enforce_eager=st.booleans(),
 )
+DECLARED = st.fixed_dictionaries(
+    {},
+    optional={
+        Flag.MAX_NUM_SEQS: st.integers(1, 2048),
+        Flag.GPU_MEMORY_UTILIZATION: st.floats(0.05, 1),
+        Flag.MAX_MODEL_LEN: st.integers(1, 200_000),
+        Flag.ENFORCE_EAGER: st.just(value=True),
+    },
+)
 RULES = st.sampled_from([*CURES, "no-kv-cache", "unknown", "gpu-busy"])
-FIELDS = {
-    Flag.MAX_NUM_SEQS: "max_num_seqs",
-    Flag.GPU_MEMORY_UTILIZATION: "gpu_memory_utilization",
-    Flag.MAX_MODEL_LEN: "max_model_len",
-    Flag.ENFORCE_EAGER: "enforce_eager",
-}
 
 
 def height(values: Values, flag: Flag) -> float:
     """A flag as a number that remedies may only bring down."""
-    value = getattr(values, FIELDS[flag])
+    value = values.get(flag)
     if flag is Flag.ENFORCE_EAGER:
         return 0 if value else 1
     return float("inf") if value is None else value
@@ -64,12 +60,14 @@ class Deciding(RuleBasedStateMachine):
     """One service under one fingerprint; its runs are numbered."""
 
     @initialize(bounds=BOUNDS, declared=DECLARED)
-    def begin(self, bounds: Bounds, declared: Values) -> None:
-        if declared.max_num_seqs is not None:  # the configuration refuses a floor above it
-            bounds = replace(bounds, floor=min(bounds.floor, declared.max_num_seqs))
-        self.state = State(bounds, declared)
+    def begin(self, bounds: Remediation, declared: Values) -> None:
+        self.state = State(self.reachable(bounds, declared), declared)
         self.runs = 1
         self.clear()
+
+    def reachable(self, bounds: Remediation, declared: Values) -> Remediation:
+        """The configuration refuses a floor above what is declared."""
+        return bounds.model_copy(update={"floor": min(bounds.floor, declared.get(Flag.MAX_NUM_SEQS, bounds.floor))})
 
     def clear(self) -> None:
         self.relaunches = 0
@@ -117,10 +115,9 @@ class Deciding(RuleBasedStateMachine):
         self.take(event)
 
     @rule(bounds=BOUNDS)
-    def the_operator_changes_what_is_allowed(self, bounds: Bounds) -> None:
+    def the_operator_changes_what_is_allowed(self, bounds: Remediation) -> None:
         """What was learned stays."""
-        floor = min(bounds.floor, self.state.declared.max_num_seqs or bounds.floor)
-        self.state = replace(self.state, bounds=replace(bounds, floor=floor))
+        self.state = replace(self.state, bounds=self.reachable(bounds, self.state.declared))
         self.given_up_for = None
 
     @rule()
@@ -175,7 +172,7 @@ class Deciding(RuleBasedStateMachine):
             assert action.to == step.state.effective, "the unit runs with what was said"
             tried = before.effective if event.tried is None else event.tried
             assert before.bounds.floor <= action.to < (tried or 0)
-            assert learned.max_num_seqs == action.to <= height(before.learned, action.flag)
+            assert learned[Flag.MAX_NUM_SEQS] == action.to <= height(before.learned, action.flag)
         else:
             assert isinstance(event, Failed)
             assert action.flag in CURES[event.rule]
@@ -189,14 +186,16 @@ class Deciding(RuleBasedStateMachine):
         assert not step.state.exhausted
         self.relaunches += 1
 
-    def is_open(self, bounds: Bounds, action: Relaunch) -> bool:
+    def is_open(self, bounds: Remediation, action: Relaunch) -> bool:
         match action.flag:
             case Flag.GPU_MEMORY_UTILIZATION:
-                return bounds.utilization_step is not None and action.to >= bounds.utilization_floor
+                share = bounds.gpu_memory_utilization
+                return share is not None and action.to >= share.floor
             case Flag.MAX_MODEL_LEN:
-                return bounds.model_len_floor is not None and action.to >= bounds.model_len_floor
+                length = bounds.max_model_len
+                return length is not None and action.to >= length.floor
             case _:
-                return bounds.eager
+                return bounds.enforce_eager
 
     @invariant()
     def every_relaunch_is_counted(self) -> None:

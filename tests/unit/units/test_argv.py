@@ -62,7 +62,7 @@ def test_how_a_flag_is_written(arguments: dict[str, Any], words: list[str]) -> N
     [(None, None, None), (1024, None, 1024), (None, 512, 512), (1024, 512, 512), (256, 512, 256), (512, 512, 512)],
 )
 def test_the_lower_of_declared_and_learned(declared: int | None, cap: int | None, value: int | None) -> None:
-    learned = None if cap is None else Cap(cap, "")
+    learned = None if cap is None else Cap({"max-num-seqs": cap}, "")
 
     assert effective(service(max_num_seqs=declared), learned) == value
     tail = serve_argv(service(max_num_seqs=declared, host="::1"), learned)[5:]

@@ -64,7 +64,7 @@ def test_a_quoted_log_line_and_a_path_stay_comments(name: str) -> None:
     text = hostile.TEXTS[name]
     service = hostile.example()
 
-    made = unit({**service, "source": Path(f"/etc/{text}.yaml")}, Cap(8, f"because of {text}"))
+    made = unit({**service, "source": Path(f"/etc/{text}.yaml")}, Cap({"max-num-seqs": 8}, f"because of {text}"))
 
     assert shape(made) == shape(unit(service))
     assert all(line.isprintable() for line in made.split("\n"))

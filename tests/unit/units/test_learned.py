@@ -25,10 +25,10 @@ def unit(cap, **settings):
 @pytest.mark.parametrize(
     "cap",
     [
-        pytest.param(Cap(256, REASON), id="max-num-seqs"),
-        pytest.param(Cap(1, REASON, {"gpu-memory-utilization": 0.93}), id="and-another"),
+        pytest.param(Cap({"max-num-seqs": 256}, REASON), id="max-num-seqs"),
+        pytest.param(Cap({"max-num-seqs": 1, "gpu-memory-utilization": 0.93}, REASON), id="and-another"),
         pytest.param(
-            Cap(None, REASON, {"enforce-eager": True, "gpu-memory-utilization": 0.9, "max-model-len": 4096}),
+            Cap({"enforce-eager": True, "gpu-memory-utilization": 0.9, "max-model-len": 4096}, REASON),
             id="others",
         ),
     ],
@@ -43,10 +43,10 @@ def test_it_comes_back(cap, settings):
 def test_what_the_operator_declared_is_not_taken_for_learned():
     """Neither where nothing was learned, nor where the declared value is the lower one."""
     assert learned(unit(None, max_num_seqs=256)[0]) is None
-    assert learned(unit(Cap(512, REASON), max_num_seqs=256)[0]) is None
+    assert learned(unit(Cap({"max-num-seqs": 512}, REASON), max_num_seqs=256)[0]) is None
 
 
 def test_a_unit_that_was_changed_by_hand_tells_nothing():
-    text, _ = unit(Cap(256, REASON))
+    text, _ = unit(Cap({"max-num-seqs": 256}, REASON))
 
     assert learned(text.replace("--max-num-seqs 256", "--max-num-seqs 16")) is None

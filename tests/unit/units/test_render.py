@@ -170,7 +170,9 @@ def test_a_gpu_is_started_on_by_one_at_a_time() -> None:
 
 def test_nothing_a_value_holds_ends_its_line() -> None:
     """Neither a reason quoted from a log nor a path breaks out of its comment."""
-    text = unit(service(source=Path("/etc/a\nExecStart=evil")), Cap(4, "x\r\nExecStop=evil\u2028\x1b[31m\\"))
+    text = unit(
+        service(source=Path("/etc/a\nExecStart=evil")), Cap({"max-num-seqs": 4}, "x\r\nExecStop=evil\u2028\x1b[31m\\")
+    )
 
     assert not [line for line in text.split("\n") if line.startswith(("ExecStop", "ExecStart=evil"))]
     assert "\x1b" not in text
@@ -178,7 +180,7 @@ def test_nothing_a_value_holds_ends_its_line() -> None:
 
 @pytest.mark.parametrize(("declared", "said"), [(None, True), (1024, True), (512, False), (128, False)])
 def test_a_learned_cap_is_told_of_where_it_binds(declared: int | None, *, said: bool) -> None:
-    text = unit(service(max_num_seqs=declared), Cap(512, "because"))
+    text = unit(service(max_num_seqs=declared), Cap({"max-num-seqs": 512}, "because"))
 
     assert ("because" in text) == said
     assert ("vllm-supervisor forget a" in text) == said
@@ -213,8 +215,10 @@ def test_no_other_file_has_one(text: str) -> None:
 def test_the_same_again_is_the_same_bytes() -> None:
     services = {name: service(name, gpus=[0]) for name in ("b", "a")}
 
-    one = render_all(services, {"a": Cap(4, "x")}, HOST, {"a": "1"})
-    other = render_all(dict(reversed(services.items())), {"a": Cap(4, "x")}, HOST, {"a": "1", "b": None})
+    one = render_all(services, {"a": Cap({"max-num-seqs": 4}, "x")}, HOST, {"a": "1"})
+    other = render_all(
+        dict(reversed(services.items())), {"a": Cap({"max-num-seqs": 4}, "x")}, HOST, {"a": "1", "b": None}
+    )
 
     assert one == other
     assert list(one) == ["vllm-a.service", "vllm-b.service"]
@@ -223,7 +227,7 @@ def test_the_same_again_is_the_same_bytes() -> None:
 @pytest.mark.parametrize(
     ("change", "restart"),
     [
-        pytest.param({"cap": Cap(4, "why")}, True, id="cap"),
+        pytest.param({"cap": Cap({"max-num-seqs": 4}, "why")}, True, id="cap"),
         pytest.param({"wanted": service(port=1)}, True, id="flag"),
         pytest.param({"wanted": service(environment={"A": "1"})}, True, id="variable"),
         pytest.param({"wanted": service(credentials={"A": "/x"})}, True, id="credential"),
@@ -251,7 +255,7 @@ def test_white_space_inside_a_word_counts() -> None:
 
 
 def test_a_reworded_reason_restarts_nothing() -> None:
-    old, new = unit(cap=Cap(4, "one")), unit(cap=Cap(4, "other"))
+    old, new = unit(cap=Cap({"max-num-seqs": 4}, "one")), unit(cap=Cap({"max-num-seqs": 4}, "other"))
 
     assert old != new
     assert not needs_restart(old, new)

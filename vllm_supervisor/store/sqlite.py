@@ -1,10 +1,4 @@
-"""What was learned, what was promised and what happened, in one sqlite file.
-
-Five things live here, and a remedy is a transaction over them: the services as `apply` last put them in force, the
-caps with the fingerprint each holds for, the tasks (remedies that were decided and not yet carried out), the pauses,
-and the history. The journal cursor is one row of `meta`, so that it is stored with what was learned up to it.
-
-Over 300 lines, since the value types of the tables stand beside the statements that read and write them.
+"""One sqlite file.
 
 The file is `synchronous=FULL` in WAL mode: after a commit returned, a power cut loses nothing of it.
 """
@@ -15,15 +9,17 @@ import json
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from vllm_supervisor import trust
 from vllm_supervisor.errors import DamagedStoreError, StoreError
+from vllm_supervisor.store import records
+from vllm_supervisor.store.records import AppliedService, Happening, Kind, LearnedCap, Pause, Row, Task
+from vllm_supervisor.store.schema import MIGRATIONS
 
 HISTORY_ROWS = 10_000
 """Rows of history kept; the oldest go first. A host with 64 services and a failure each day fills it in five months."""
@@ -35,188 +31,12 @@ that the same season can be compared, and a month more."""
 BUSY_TIMEOUT_S = 10.0
 """How long to wait for another of our processes to end its transaction; those take milliseconds."""
 
-T = TypeVar("T")
-
 LOG_PAGES = 100
 """Pages after which sqlite empties its write-ahead log; a short one is quickly looked through for damage."""
 
+T = TypeVar("T")
+
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-# One entry per schema version, applied in order to whatever `user_version` a file has. Never edit an entry: add one.
-MIGRATIONS = (
-    """
-    CREATE TABLE services (
-        name TEXT PRIMARY KEY, unit TEXT NOT NULL, spec TEXT NOT NULL, fingerprint TEXT NOT NULL,
-        applied_us INTEGER NOT NULL
-    ) STRICT;
-    CREATE TABLE caps (
-        service TEXT NOT NULL, fingerprint TEXT NOT NULL, value INTEGER, attempts INTEGER NOT NULL,
-        treated TEXT NOT NULL, exhausted INTEGER NOT NULL, reason TEXT NOT NULL, learned_us INTEGER NOT NULL,
-        PRIMARY KEY (service, fingerprint)
-    ) STRICT;
-    CREATE TABLE tasks (
-        service TEXT PRIMARY KEY, kind TEXT NOT NULL, invocation TEXT NOT NULL, created_us INTEGER NOT NULL
-    ) STRICT;
-    CREATE TABLE history (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, time_us INTEGER NOT NULL, service TEXT NOT NULL, kind TEXT NOT NULL,
-        invocation TEXT NOT NULL, details TEXT NOT NULL
-    ) STRICT;
-    CREATE UNIQUE INDEX history_once ON history (service, invocation, kind) WHERE invocation != '';
-    CREATE INDEX history_by_service ON history (service, id);
-    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-    """,
-    """
-    ALTER TABLE caps ADD COLUMN gpu_memory_utilization REAL;
-    ALTER TABLE caps ADD COLUMN max_model_len INTEGER;
-    ALTER TABLE caps ADD COLUMN enforce_eager INTEGER NOT NULL DEFAULT 0;
-    """,
-    """
-    CREATE TABLE pauses (service TEXT PRIMARY KEY, since_us INTEGER NOT NULL, by TEXT NOT NULL) STRICT;
-    """,
-)
-
-
-class Kind(StrEnum):
-    """What a row of history tells."""
-
-    APPLIED = "applied"
-    REMOVED = "removed"
-    READY = "ready"
-    LOWERED = "lowered"  # max-num-seqs
-    CHANGED = "changed"  # another flag, which the operator opened
-    GAVE_UP = "gave-up"
-    WAITING = "waiting"
-    REPORTED = "reported"
-    DOWN = "down"  # nobody starts it again
-    STARTED_AGAIN = "started-again"
-    LEFT_DOWN = "left-down"
-    LEFT_ALONE = "left-alone"
-    FORGOT = "forgot"
-    RELEARNED = "relearned"  # from a unit file, since the store knew nothing of it
-    STORE_DAMAGED = "store-damaged"  # of no service
-    PAUSED = "paused"
-    RESUMED = "resumed"
-    WITHHELD = "withheld"  # what would have been done about a failure, had the service not been paused
-
-
-class TaskKind(StrEnum):
-    """What is still to be done about a unit."""
-
-    START = "start"  # by `apply`, of a service that is new or changed
-    RELAUNCH = "relaunch"  # by the daemon, at a lower value
-    STOP = "stop"  # by the daemon, after giving up
-
-
-@dataclass(frozen=True, slots=True)
-class AppliedService:
-    """A service as `apply` last put it in force.
-
-    Attributes:
-        name: its key in the YAML.
-        unit: name of its unit.
-        spec: the validated service as JSON.
-        fingerprint: of this spec, with the vLLM version found at that time.
-        applied_us: realtime, microseconds since the epoch.
-    """
-
-    name: str
-    unit: str
-    spec: str
-    fingerprint: str
-    applied_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedCap:
-    """What was learned of one service under one fingerprint.
-
-    Attributes:
-        value: upper bound on `max_num_seqs`; None when none was learned.
-        gpu_memory_utilization: a share, 0 to 1, where the operator lets remedies lower it; else None.
-        max_model_len: in tokens, likewise.
-        enforce_eager: whether a remedy added the flag, likewise.
-        attempts: relaunches so far.
-        treated: invocation that was last answered.
-        exhausted: True after giving up.
-        reason: one sentence for people, with the quoted line.
-        learned_us: realtime, microseconds since the epoch.
-    """
-
-    service: str
-    fingerprint: str
-    value: int | None
-    attempts: int
-    treated: str
-    exhausted: bool
-    reason: str
-    learned_us: int
-    gpu_memory_utilization: float | None = None
-    max_model_len: int | None = None
-    enforce_eager: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A remedy that was decided; it is deleted once systemd has taken the job."""
-
-    service: str
-    kind: TaskKind
-    invocation: str
-    created_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """The operator's word that no remedy is wanted for now.
-
-    Attributes:
-        service: its name; "" for every service, also those that come later.
-        since_us: realtime, microseconds since the epoch.
-        by: user who paused it.
-    """
-
-    service: str
-    since_us: int
-    by: str
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """One row of history.
-
-    Attributes:
-        time_us: realtime, microseconds since the epoch.
-        kind: what happened. For one invocation each kind is kept once, however often the journal is read.
-        invocation: systemd's invocation ID, or "" for what concerns no run.
-        why: one sentence.
-        rule: the diagnosis, or "".
-        phase: phase of the start in which it happened, or "".
-        quote: the log line, or "".
-        tried: `max_num_seqs` that ran, in sequences.
-        flag: what was changed, as vLLM spells it, or "".
-        to: value it was changed to; 1 for a switch.
-        attempt: k of `attempts`.
-        attempts: n, the most there will be.
-    """
-
-    time_us: int
-    service: str
-    kind: Kind
-    invocation: str = ""
-    why: str = ""
-    rule: str = ""
-    phase: str = ""
-    quote: str = ""
-    tried: int | None = None
-    flag: str = ""
-    to: float | None = None
-    attempt: int | None = None
-    attempts: int | None = None
-    id: int = field(default=0, compare=False)
-
-
-_SWITCHES = ("exhausted", "enforce_eager")
-_COLUMNS = ("time_us", "service", "kind", "invocation")
 
 
 def error(doing: str, e: Exception) -> StoreError:
@@ -287,9 +107,9 @@ class Store:
         except sqlite3.Error as e:
             raise error(f"cannot read the store {self.path}", e) from e
 
-    def _made(self, make: Callable[[sqlite3.Row], T], rows: Iterable[sqlite3.Row]) -> list[T]:
+    def _made(self, make: Callable[[Row], T], rows: Sequence[sqlite3.Row]) -> list[T]:
         try:
-            return [make(row) for row in rows]
+            return [make(dict(row)) for row in rows]
         except ValueError as e:
             raise error(f"cannot read the store {self.path}", e) from e
 
@@ -361,14 +181,14 @@ class Store:
     def cap(self, service: str, fingerprint: str) -> LearnedCap | None:
         """What was learned of this service under this fingerprint."""
         rows = self._rows("SELECT * FROM caps WHERE service = ? AND fingerprint = ?", (service, fingerprint))
-        return LearnedCap(**{**dict(rows[0]), **{name: bool(rows[0][name]) for name in _SWITCHES}}) if rows else None
+        return next(iter(self._made(records.read_cap, rows)), None)
 
     def put_cap(self, cap: LearnedCap) -> None:
         """Remember a cap, replacing what was known under its fingerprint."""
         self._execute(
-            "REPLACE INTO caps VALUES (:service, :fingerprint, :value, :attempts, :treated, :exhausted, :reason,"
-            " :learned_us, :gpu_memory_utilization, :max_model_len, :enforce_eager)",
-            asdict(cap),
+            "REPLACE INTO caps (service, fingerprint, learned, attempts, treated, exhausted, reason, learned_us)"
+            " VALUES (:service, :fingerprint, :learned, :attempts, :treated, :exhausted, :reason, :learned_us)",
+            {**asdict(cap), "learned": json.dumps(cap.values)},
         )
 
     def forget_caps(self, service: str) -> int:
@@ -380,7 +200,7 @@ class Store:
     def tasks(self) -> dict[str, Task]:
         """What was decided and not yet carried out, by service."""
         rows = self._rows("SELECT * FROM tasks ORDER BY service")
-        return {task.service: task for task in self._made(_task, rows)}
+        return {task.service: task for task in self._made(records.read_task, rows)}
 
     def put_task(self, task: Task) -> None:
         """Remember what is to be done, replacing what was to be done for that service."""
@@ -417,12 +237,12 @@ class Store:
 
     def add(self, happening: Happening) -> bool:
         """Append to the history. Returns False, adding nothing, if that invocation has a row of that kind."""
-        row = asdict(happening)
-        row.pop("id")
-        columns = [row.pop(name) for name in _COLUMNS]
-        details = json.dumps({key: value for key, value in row.items() if value not in ("", None)}, ensure_ascii=False)
-        insert = f"INSERT OR IGNORE INTO history ({', '.join(_COLUMNS)}, details) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - our own names
-        added = self._execute(insert, (*columns, details))
+        row = {**asdict(happening), "details": records.details(happening)}
+        added = self._execute(
+            "INSERT OR IGNORE INTO history (time_us, service, kind, invocation, details)"
+            " VALUES (:time_us, :service, :kind, :invocation, :details)",
+            row,
+        )
         if added.rowcount:
             self._execute("DELETE FROM history WHERE id <= ?", ((added.lastrowid or 0) - HISTORY_ROWS,))
             self._forget_before(happening.time_us - KEPT_US)
@@ -442,7 +262,7 @@ class Store:
             "SELECT * FROM history WHERE :service IS NULL OR service = :service ORDER BY id DESC LIMIT :limit",
             {"service": service, "limit": limit},
         )
-        return self._made(_happening, rows)[::-1]
+        return self._made(records.read_happening, rows)[::-1]
 
     def happened(self, service: str, invocation: str, kind: Kind) -> bool:
         """Whether the history holds a row of that kind for that invocation."""
@@ -467,36 +287,3 @@ def _check_trust(path: Path, status: os.stat_result) -> None:
     for place, of in ((path, status), (path.parent, path.parent.stat())):
         if why := "it is no plain file" if stat.S_ISLNK(of.st_mode) else trust.distrusted(of):
             raise StoreError(f"cannot trust the store {path}: {place}: {why}", hint=trust.way_out(place))
-
-
-_DETAILS = {f.name for f in fields(Happening)} - {*_COLUMNS, "id"}
-
-
-def _task(row: sqlite3.Row) -> Task:
-    return Task(**{**dict(row), "kind": TaskKind(row["kind"])})
-
-
-def _happening(row: sqlite3.Row) -> Happening:
-    known = {key: value for key, value in _object(row["details"]).items() if key in _DETAILS}
-    return Happening(row["time_us"], row["service"], Kind(row["kind"]), row["invocation"], id=row["id"], **known)
-
-
-def _object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError(f"{text[:20]!r} is no JSON object")
-    return value
-
-
-def _positive(row: Mapping[str, Any]) -> None:
-    if row["value"] is not None and row["value"] < 1:
-        raise ValueError(f"a cap of {row['value']}")
-
-
-CHECKS: Mapping[str, Callable[[Any], object]] = {
-    "services": lambda row: _object(row["spec"]),
-    "caps": _positive,
-    "tasks": _task,
-    "history": _happening,
-}
-"""By table, what raises ValueError for a row that cannot be as it was written."""
