@@ -6,13 +6,15 @@ import re
 import subprocess
 import sys
 
-from tests.sandbox import CLONE
-from tests.sandbox.throughput import has_fail2ban
+import pytest
+
+from tests.sandbox import CLONE, throughput
+from tests.sandbox.throughput import JUDGED_FROM, Row, has_fail2ban
 
 
 def bench(*arguments: str) -> str:
     argv = [sys.executable, "-m", "tests.sandbox.bench", *arguments]
-    return subprocess.run(argv, cwd=CLONE, capture_output=True, text=True, check=True, timeout=120).stdout
+    return subprocess.run(argv, cwd=CLONE, capture_output=True, text=True, check=True, timeout=300).stdout
 
 
 def test_a_recovery_is_measured() -> None:
@@ -32,3 +34,37 @@ def test_readers_of_a_journal_are_compared() -> None:
     }
     assert ("fail2ban-regex" in measured) is has_fail2ban()
     assert any("left out" in line for line in lines) is not has_fail2ban()
+    # No ratio is printed for nothing: each has a bound, which the exit code of a full run tells.
+    assert [line for line in lines if " x " in line and "must be" not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("bound", "ratio", "code"),
+    [("at_least", 3.9, 1), ("at_least", 4.0, 0), ("at_most", 1.5, 0), ("at_most", 1.6, 1), ("at_most", None, 0)],
+)
+def test_a_ratio_beyond_its_bound_ends_in_1(bound: str, ratio: float | None, code: int) -> None:
+    """Among others that hold; with too few entries nothing is judged."""
+    limit = {"at_least": 4.0, "at_most": 1.5}[bound]
+    rows = [Row("ours", 1, 1), Row("this one", 1, 1, ratio, **{bound: limit}), Row("a third", 1, 1, 9, at_least=1)]
+
+    assert throughput.exit_code(rows, JUDGED_FROM) == code
+    assert throughput.exit_code(rows, JUDGED_FROM - 1) == 0
+
+
+def test_many_failures_at_once_are_measured() -> None:
+    """Two services, which end ready at 512."""
+    said = bench("load", "2", "--entries", "50")
+
+    assert re.search(r"^ +2( +\d+\.\d+){4}( +\d+){2}( +\d+\.\d+){2}$", said, re.MULTILINE), said
+    assert "processor time for each of 2: 1.00 times that for each of 2" in said
+
+
+def test_what_watching_costs_is_measured() -> None:
+    """For a second; others of the trade only where they are installed."""
+    said = bench("idle", "--seconds", "1")
+
+    number = r"( +\d+\.\d+){4}$"
+    assert re.search(rf"^ours {number}", said, re.MULTILINE), said
+    for rate in ("100", "10,000"):
+        assert re.search(rf"^ours, while another unit writes {rate} lines/s{number}", said, re.MULTILINE), said
+    assert "nothing is judged" in said

@@ -72,7 +72,9 @@ def main(argv: list[str]) -> int:
     measures = {
         "recovery": lambda: recovery(options.runs),
         "throughput": lambda: throughput.main(options.entries or 1_000_000, options.rounds),
-        "load": lambda: load.main(options.entries or load.ENTRIES, options.services or load.SERVICES),
+        "load": lambda: load.main(
+            load.ENTRIES if options.entries is None else options.entries, options.services or load.SERVICES
+        ),
         "endurance": lambda: endurance.main(options.recoveries),
         "idle": lambda: idle.main(options.seconds),
     }

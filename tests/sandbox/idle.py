@@ -23,6 +23,12 @@ SECONDS = 60
 BOUND = 0.1
 """Percent of a core, for ours."""
 
+JUDGED_FROM_S = 30
+"""In less the few wake-ups there are fall into it or do not, and ours is not held against its bound."""
+
+SETTLING_S = COUNTED_S = 10
+"""Until all have started and settled, and for how long system calls are counted; no longer than the measurement."""
+
 WRITERS = (100, 10_000)
 """Lines a second that another unit writes."""
 
@@ -132,12 +138,12 @@ def main(seconds: int) -> int:
             pids["monit, a cycle of 30 s"] = monit(box)
         if has_fail2ban():
             pids["fail2ban"] = fail2ban(box)
-        time.sleep(10)  # until all have started and settled
+        time.sleep(min(SETTLING_S, seconds))
         print(f"{SERVICES} services ready, {seconds} s\n{HEAD}")
         rows = watched(box, pids, seconds)
         print(*rows, sep="\n", flush=True)
         for name in ("supervisord", "monit", "fail2ban"):
-            box.run(["systemctl", "stop", f"other-{name}.service"])
+            box.run(["systemctl", "kill", "--signal=KILL", f"other-{name}.service"])  # a stop takes them up to 10 s
         counted = calls(box, ours, seconds)
         print(
             f"system calls of ours in {seconds} s:",
@@ -148,7 +154,11 @@ def main(seconds: int) -> int:
             unit = ["--property=LogRateLimitIntervalSec=1s", "--property=LogRateLimitBurst=10000000"]
             start(box, "writer", *unit, PYTHON, "/srv/writer.py", str(rate))
             print(*watched(box, {f"ours, while another unit writes {rate:,} lines/s": ours}, seconds / 2), flush=True)
-            counted = calls(box, ours, 10)
-            print("  system calls in 10 s:", ", ".join(f"{n} {c}" for n, c in counted.items()), flush=True)
+            counted_s = min(COUNTED_S, seconds)
+            counted = calls(box, ours, counted_s)
+            print(f"  system calls in {counted_s} s:", ", ".join(f"{n} {c}" for n, c in counted.items()), flush=True)
             box.run(["systemctl", "stop", "other-writer.service"], check=True)
+    if seconds < JUDGED_FROM_S:
+        print(f"nothing is judged: that takes {JUDGED_FROM_S} s")
+        return 0
     return 0 if rows[0].percent <= BOUND else 1

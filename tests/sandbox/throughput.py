@@ -33,6 +33,12 @@ FILTER = "/etc/fail2ban/filter.d/vllm.conf"
 JUDGED_FROM = 500_000
 """Entries. With fewer the start of the programs outweighs the reading, and no ratio is held against its bound."""
 
+BESIDE_AT_MOST = 1.5
+"""Times as long beside as many entries of another unit: journald's index leads past them. Without it, twice as long."""
+
+RULES_AT_MOST = 1.25
+"""Times as long with ten or a hundred times the rules: a line is looked at by those whose words it holds."""
+
 # Prints a start, and then what a serving vLLM prints: accesses and statistics.
 WRITER = """
 import sys
@@ -55,7 +61,8 @@ class Row:
         took_s: seconds, the median.
         lines: how many lines that was.
         ratio: how many times as long as `than` it took.
-        at_least: the ratio it must reach; None where there is no bound.
+        at_least: the ratio it must reach; None where there is no such bound.
+        at_most: the ratio it must not exceed; None where there is no such bound.
     """
 
     name: str
@@ -64,15 +71,19 @@ class Row:
     ratio: float | None = None
     than: str = "ours"
     at_least: float | None = None
+    at_most: float | None = None
 
     @property
     def holds(self) -> bool:
-        return self.at_least is None or self.ratio is None or self.ratio >= self.at_least
+        if self.ratio is None:
+            return True
+        return (self.at_least or 0) <= self.ratio <= (self.at_most or self.ratio)
 
     def __str__(self) -> str:
         took = f"{self.took_s:.2f} s" if self.took_s >= 0.1 else f"{self.took_s * 1e3:.2f} ms"
         ratio = "" if self.ratio is None else f"{self.ratio:6.2f} x {self.than}"
         bound = "" if self.at_least is None else f", must be {self.at_least:g} or more"
+        bound += "" if self.at_most is None else f", must be {self.at_most:g} or less"
         return f"{self.name:<40} {took:>9} {self.lines / self.took_s:>12,.0f}  {ratio}{bound}".rstrip()
 
 
@@ -144,6 +155,7 @@ class Contestant:
     name: str
     argv: Sequence[str]
     at_least: float | None = None
+    at_most: float | None = None
 
 
 def contestants(box: Sandbox) -> list[Contestant]:
@@ -199,13 +211,14 @@ def race(box: Sandbox, entries: int, rounds: int) -> list[Row]:
     rows += [compared(each, times[each.name], mine, lines) for each in found[1:]]
     fill(box, OTHER, entries)
     beside = [took_s(box, found[0]) for _ in range(rounds)]
-    return [*rows, compared(Contestant("ours, with as much of another unit", ()), beside, mine, lines)]
+    other = Contestant("ours, with as much of another unit", (), at_most=BESIDE_AT_MOST)
+    return [*rows, compared(other, beside, mine, lines)]
 
 
 def compared(each: Contestant, times: list[float], mine: list[float], lines: int) -> Row:
     """Ratios are of the same round, so that a busy machine is busy for both."""
     ratio = statistics.median(theirs / own for theirs, own in zip(times, mine, strict=True))
-    return Row(each.name, statistics.median(times), lines, ratio, at_least=each.at_least)
+    return Row(each.name, statistics.median(times), lines, ratio, at_least=each.at_least, at_most=each.at_most)
 
 
 # The number of rules.
@@ -258,12 +271,13 @@ def by_rules(rounds: int) -> list[Row]:
         few = times[10]
         for count, took in times.items():
             ratio = None if count == 10 else took / few
-            rows.append(Row(f"{name}, {count:,} rules", took, len(lines), ratio, than="10 rules"))
+            bound = None if count == 10 else RULES_AT_MOST
+            rows.append(Row(f"{name}, {count:,} rules", took, len(lines), ratio, than="10 rules", at_most=bound))
     return rows
 
 
 def main(entries: int, rounds: int) -> int:
-    """Measure and print; 1 when a ratio is below its bound."""
+    """Measure and print; 1 when a ratio is beyond its bound."""
     with Sandbox() as box:
         make_room(box)
         rows = race(box, entries, rounds)
@@ -271,10 +285,18 @@ def main(entries: int, rounds: int) -> int:
     print(HEAD, *rows, sep="\n")
     if not any(row.name == "fail2ban-regex" for row in rows):
         print("fail2ban-regex is left out: fail2ban or python3-systemd is not installed")
+    return exit_code(rows, entries)
+
+
+def exit_code(rows: Iterable[Row], entries: int) -> int:
+    """1 when a ratio is beyond its bound; what is beyond it is named."""
     if entries < JUDGED_FROM:
         print(f"no ratio is judged: that takes {JUDGED_FROM:,} entries")
         return 0
-    return 0 if all(row.holds for row in rows) else 1
+    broken = [row for row in rows if not row.holds]
+    for row in broken:
+        print(f"beyond its bound: {row.name}", file=sys.stderr)
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":
