@@ -37,11 +37,11 @@ def complaint(path: Path) -> str:
         StoreError: it cannot be looked at.
     """
     log = log_of(path)
-    if not _size(path):
-        return "it is empty, and its write-ahead log is not" if _size(log) else ""
-    if wrong := _wrong_with_log(log):
-        return wrong
     try:
+        if not _size(path):
+            return "it is empty, and its write-ahead log is not" if _size(log) else ""
+        if wrong := _wrong_with_log(log):
+            return wrong
         with closing(_look(path)) as db:
             (found,) = db.execute("PRAGMA integrity_check(1)").fetchone()
             if found != "ok":

@@ -356,6 +356,54 @@ def test_the_store_is_locked(fleet, seen):
     seen(f"`database is locked`; the same daemon; {end}")
 
 
+def failing_disk(calls):
+    """The words before a program, or before its process, for which these calls on the store's files end in EIO."""
+    paths = (word for path in (STORE, f"{STORE}-wal") for word in ("-P", path))
+    return ["strace", "-qq", "-o", "/dev/null", f"--trace={calls}", f"--inject={calls}:error=EIO", *paths]
+
+
+@fault(
+    "the disk under the store fails: {how}",
+    made="strace has these calls on the store's files end in EIO, for the daemon while a start fails, then for `apply`",
+    promised="said; nothing is touched that could not be committed; once the disk answers, the failure is treated",
+)
+@pytest.mark.parametrize(
+    ("how", "calls", "reason"),
+    [
+        ("writes", "pwrite64", "disk I/O error"),
+        ("syncs", "fsync,fdatasync", "disk I/O error"),
+        ("reads", "pread64,read", "[Errno 5] Input/output error"),
+    ],
+)
+def test_the_disk_fails(fleet, how, calls, reason, seen):
+    """For the daemon from before there is anything to commit, so that no moment matters."""
+    fleet.configure({"a": FAILING})
+    fleet.start_daemon()
+    pid = daemon(fleet)
+    tracer = fleet.box.popen([*failing_disk(calls), "-p", pid])
+    fleet.box.wait_until(lambda: "TracerPid:\t0" not in fleet.box.read(f"/proc/{pid}/status"), "the faults")
+    fleet.supervisor("apply", "--no-wait")
+    before = fleet.unit("a")
+    wait_said(fleet, "disk I/O error; trying again")
+    fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "auto-restart", "a failed start")
+    assert fleet.unit("a") == before
+    assert fleet.steps("a") == []
+    fleet.configure({"a": FAILING, "b": {**FAILING, "gpus": [1], "port": 8001}})
+    refused = fleet.box.run([*failing_disk(calls), SUPERVISOR, "apply", "--no-wait"])
+    assert refused.returncode == 74, refused
+    assert f"the store {STORE}: {reason}" in refused.stderr
+    assert fleet.box.run(["test", "-e", f"{UNITS}/vllm-b.service"]).returncode == 1
+
+    tracer.terminate()
+    tracer.wait()
+    again(fleet)
+
+    end = one_step(fleet)
+    assert daemon(fleet) == pid
+    told = f"the daemon says `disk I/O error`, apply exit code 74 and `{reason}`, with the path"
+    seen(f"{told}; apply wrote no unit; the same daemon; {end}")
+
+
 @fault(
     "the store cannot be opened: {how}",
     made="its directory is removed, or its file replaced by a directory, under the running daemon",

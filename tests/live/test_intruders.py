@@ -347,6 +347,49 @@ def test_links_of_the_service_user_lead_nowhere(boot, seen):
 
 
 @fault(
+    "hard links of the service's user to files of root's",
+    made="to one file by our names, and to the unit, the store and the YAML, in its directories; root makes them, "
+    "as if fs.protected_hardlinks were 0",
+    promised="no file of root's is changed by way of them; its user reads and writes none that it could not before",
+)
+def test_hard_links_of_the_service_user_lead_nowhere(fleet, seen):
+    """Through a remedy, a forgetting, another apply and a start, before which systemd looks at the directories."""
+    canary, unit, mine = "/etc/canary", "/etc/systemd/system/vllm-a.service", "/var/lib/vllm/mine"
+    fleet.box.write(canary, "root's\n", mode=0o600)
+    fleet.box.run(["cp", "-r", "/opt/vllm", "/opt/venv"], check=True)
+    places = ["/var/lib/vllm", "/var/cache/vllm", "/opt/venv/lib/python3.11/site-packages", mine]
+    fleet.box.run(["install", "-d", "-o", "vllm", "-g", "vllm", *places], check=True)
+    fleet.box.run(["chown", "-R", "vllm", "/opt/venv"], check=True)
+    refused = fleet.box.run(["ln", canary, f"{mine}/by-the-user"], user="vllm").returncode != 0
+    assert refused is (fleet.box.read("/proc/sys/fs/protected_hardlinks") == "1\n")
+    names = ["store.sqlite", "store.sqlite-wal", "lock", "flags", "vllm-a.service", ".vllm-a.service.x~"]
+    for place in places:
+        fleet.box.run(["sh", "-c", f"cd {place} && for name; do ln {canary} $name; done", "sh", *names], check=True)
+    fleet.configure({"a": with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4)}, executable="/opt/venv/bin/vllm")
+    fleet.start_daemon()
+    fleet.supervisor("apply")
+    files = {"unit": unit, "store": f"{STATE}/store.sqlite", "yaml": CONFIG}
+    for name, path in files.items():
+        fleet.box.run(["ln", path, f"{mine}/of-{name}"], check=True)
+    look = ["stat", "-c", "%n %a %U %h", *files.values()]
+    owned = fleet.box.run(look).stdout
+    kept = fleet.box.read(f"{mine}/of-unit")
+
+    fleet.supervisor("forget", "a")
+    fleet.supervisor("apply")
+    fleet.box.run(["systemctl", "restart", "vllm-a"], check=True)
+
+    assert fleet.steps("a") == [(1024, 512)] * 2
+    assert fleet.box.run(["stat", "-c", "%a %U %s", canary]).stdout.split() == ["600", "root", "7"]
+    # The unit was replaced, not written over: the link is to what it was.
+    assert fleet.box.run(look).stdout == owned.replace(f"{unit} 644 root 2", f"{unit} 644 root 1")
+    assert fleet.box.read(f"{mine}/of-unit") == kept
+    tried = [f"echo x >>{mine}/of-{name}" for name in files] + [f"cat {mine}/of-store", f"cat {mine}/lock"]
+    assert [act for act in tried if fleet.box.run(["sh", "-c", act], user="vllm").returncode == 0] == []
+    seen("the unit is replaced, and its link is to what it was; no owner or mode differs; none can be written to")
+
+
+@fault(
     "variables of the loader in the YAML, their files the service's",
     made="LD_DEBUG_OUTPUT into a directory of its user; a stand-in for nvidia-modprobe, which the unit runs as root",
     promised="they reach the service and nothing that is root's",
