@@ -83,10 +83,10 @@ def unit_cap(known: LearnedCap | None) -> units.Cap | None:
 
 def unit_texts(store: Store, names: Iterable[str], host: units.Host) -> dict[str, str]:
     """Render the units of some services in force: unit -> text, in the order of the names."""
-    everything = services(store)
-    after = units.ordering({name: item.service for name, item in everything.items()})
+    everything, wanted = services(store), sorted(names)
+    after = units.ordering({name: item.service for name, item in everything.items()}, wanted)
     texts = {}
-    for name in sorted(names):
+    for name in wanted:
         item = everything[name]
         fingerprint = item.applied.fingerprint
         cap = unit_cap(store.cap(name, fingerprint))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -74,7 +74,7 @@ def render_all(
         host: where the units will run.
         vllm_versions: by service name; None, or no entry, where it is not known.
     """
-    texts, after = {}, ordering(services)
+    texts, after = {}, ordering(services, services)
     for name in sorted(services):
         print_ = fingerprint_of(services[name], vllm_versions.get(name))
         text = render(services[name], caps.get(name), host, fingerprint=print_, after=after[name])
@@ -82,16 +82,18 @@ def render_all(
     return texts
 
 
-def ordering(services: Mapping[str, Service]) -> dict[str, list[str]]:
-    """For each service by name, the units that must have started before its own does: those it shares a GPU with."""
+def ordering(services: Mapping[str, Service], names: Iterable[str]) -> dict[str, list[str]]:
+    """For each of these services, the units that must have started before its own: those it shares a GPU with.
+
+    Args:
+        services: all there are, by name.
+        names: those that are asked for; a remedy asks for one, and sixty-four of them in the same moment.
+    """
+    fills = {name: frozenset(service.devices) for name, service in sorted(services.items())}
     return {
-        name: [unit_name(other) for other in sorted(services) if other < name and _share(service, services[other])]
-        for name, service in services.items()
+        name: [unit_name(other) for other, gpus in fills.items() if other < name and not gpus.isdisjoint(fills[name])]
+        for name in names
     }
-
-
-def _share(one: Service, other: Service) -> bool:
-    return not set(one.devices).isdisjoint(other.devices)
 
 
 def render(service: Service, cap: Cap | None, host: Host, *, fingerprint: str, after: Sequence[str]) -> str:

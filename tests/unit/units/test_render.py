@@ -159,13 +159,14 @@ def test_a_gpu_is_started_on_by_one_at_a_time() -> None:
         "e": service("e", gpus=[1, 0], arguments={"tensor-parallel-size": 2})
     }
 
-    assert ordering(services) == {
+    assert ordering(services, services) == {
         "a": [],
         "b": [],
         "c": [],
         "d": ["vllm-a.service"],
         "e": ["vllm-a.service", "vllm-c.service", "vllm-d.service"],
     }
+    assert ordering(services, ["d"]) == {"d": ["vllm-a.service"]}
 
 
 def test_nothing_a_value_holds_ends_its_line() -> None:
