@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 OK = 0
+FAILED = 1  # the gate: its process ended before it served; and Python after a traceback, which is a bug
 USAGE = 2  # click's own code for a command line it cannot parse
 CHANGES = 3  # `plan` found something to change
+INTERRUPTED = 130  # as a shell reports a process ended by SIGINT
+UNREAD = 141  # likewise by SIGPIPE: the reader of our output went away
 
 # What `classify` found, for scripts: 0 when nothing failed.
 CLASSES = {"none": 0, "lower": 10, "set": 11, "wait": 12, "report": 13}
@@ -24,7 +27,7 @@ class SupervisorError(Exception):
         hint: what the operator can do about it; printed on a line of its own.
     """
 
-    exit_code = 1
+    exit_code = FAILED
     hint = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:

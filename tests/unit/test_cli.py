@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from vllm_supervisor import errors
 from vllm_supervisor.cli import COMMANDS, main
 
-CORPUS = Path(__file__).parents[1] / "corpus"
+CLONE = Path(__file__).parents[2]
+CORPUS = CLONE / "tests/corpus"
 SAMPLER = next((CORPUS / "sampler-oom").glob("*0.32.0*1024*.log"))
 HEALTHY = next((CORPUS / "none").glob("*0.32.0*ok.log"))
 
@@ -125,3 +129,30 @@ def test_what_runs_for_long_or_often_loads_little(command):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert done.stderr.strip() == "[]"
+
+
+def kinds(error=errors.SupervisorError):
+    """An error and all that are derived from it."""
+    return [error, *(kind for derived in error.__subclasses__() for kind in kinds(derived))]
+
+
+def test_the_readme_lists_every_exit_code():
+    """Those of errors.py, each once, and the acts of `classify` by name."""
+    text = (CLONE / "README.md").read_text()
+    rows = {int(code): row for code, row in re.findall(r"^\| (\d+) \| (.*)$", text, re.MULTILINE)}
+
+    named = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int)}
+    assert sorted(rows) == sorted(named | {kind.exit_code for kind in kinds()} | set(errors.CLASSES.values()))
+    assert [act for act, code in errors.CLASSES.items() if f"`{act}`" not in rows[code]] == []
+
+
+def test_no_command_ends_in_a_code_of_its_own():
+    """But for 0, exit codes are written down in errors.py and nowhere else."""
+    found = []
+    for path in (CLONE / "vllm_supervisor/cli").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            value = node.value if isinstance(node, ast.Return) else None
+            if isinstance(value, ast.Constant) and type(value.value) is int and value.value:
+                found.append(f"{path.name}:{node.lineno}")
+
+    assert found == []

@@ -10,7 +10,7 @@ import click
 
 from vllm_supervisor import __version__
 from vllm_supervisor.cli.options import say
-from vllm_supervisor.errors import USAGE, SupervisorError
+from vllm_supervisor.errors import INTERRUPTED, UNREAD, USAGE, SupervisorError
 
 COMMANDS = (
     "plan",
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         e.show()
         return USAGE
     except click.Abort:
-        return 130  # as a shell reports a process ended by SIGINT
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away, and Python would complain about it at exit
-        return 141
+        return UNREAD

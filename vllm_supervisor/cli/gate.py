@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from vllm_supervisor.errors import FAILED
+
 POLL_S = 0.5
 
 
@@ -32,7 +34,7 @@ def command(pid: int, url: str) -> int:
             return 0
         time.sleep(POLL_S)
     sys.stderr.write(f"vllm-supervisor gate: process {pid} ended before it served\n")
-    return 1
+    return FAILED
 
 
 def _alive(pid: int) -> bool:
