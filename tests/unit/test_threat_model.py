@@ -1,4 +1,4 @@
-"""Each line of the threat model names its tests, and they are there."""
+"""Each line of the threat model, and each thing the design relies on, names its tests, and they are there."""
 
 from __future__ import annotations
 
@@ -39,6 +39,17 @@ def test_every_named_test_is_there() -> None:
 
     assert len(named) > 25
     assert [f"{path}::{name}" for path, name in sorted(named) if name not in functions(path)] == []
+
+
+def test_each_thing_relied_on_names_a_test() -> None:
+    """In docs/design.md, where every point of a list of its own is about systemd and journald."""
+    text = (CLONE / "docs/design.md").read_text().partition("## What it relies on")[2].partition("\n## ")[0]
+    points = text.split("\n- ")[1:]
+    named = [NAMED.findall(point) for point in points]
+
+    assert len(points) > 8
+    assert [point for point, found in zip(points, named, strict=True) if not found] == []
+    assert [f"{path}::{name}" for each in named for path, name in each if name not in functions(path)] == []
 
 
 def functions(path: str) -> set[str]:
