@@ -99,7 +99,13 @@ def test_rules_and_explain(capsys):
     assert {"sampler-oom", "mamba-blocks"} <= {rule["rule"] for rule in rules}
     for rule in rules:
         assert main(["classify", "--explain", rule["rule"]]) == 0
-        assert rule["title"] in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert rule["title"] in told
+        assert rule["advice"] in told
+        assert "{" not in rule["advice"]
+        assert "[[" not in rule["advice"]
+    advice = next(rule["advice"] for rule in rules if rule["rule"] == "mamba-blocks")
+    assert advice == "set max-num-seqs to at most *fits_seqs*, or raise gpu-memory-utilization"
     assert main(["classify", "--explain", "sampler-oon"]) == 78
     assert "sampler-oom" in capsys.readouterr().err
 

@@ -40,11 +40,6 @@ PHASES = {
 }
 
 
-def advice(rule: Rule) -> str:
-    text = rule.advice.replace("[[", "[").replace("]]", "]")
-    return re.sub(r"\{(\w+)\}", r"*\1*", text)
-
-
 def deciding_line(rule: Rule) -> str:
     """The line of the first sample that the rule's pattern is about."""
     for text in rule.samples[0].splitlines():
@@ -65,7 +60,7 @@ def section(rule: Rule) -> Iterator[str]:
     yield f"### {rule.id}\n\n{rule.title}\n\n"
     yield f"- Act: **{rule.act}**\n"
     yield f"- vLLM: {rule.versions}\n"
-    yield f"- Advice: {advice(rule)}\n"
+    yield f"- Advice: {rule.general_advice}\n"
     if rule.frames:
         yield f"- Functions in the traceback: {frames(rule)}\n"
     yield f"\n```\n{deciding_line(rule)}\n```\n\n"

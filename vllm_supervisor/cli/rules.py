@@ -31,7 +31,7 @@ def command(as_json: bool) -> None:
                 "phase": str(rule.phase) if rule.phase else None,
                 "versions": rule.versions,
                 "title": rule.title,
-                "advice": rule.advice,
+                "advice": rule.general_advice,
             }
             for rule in CATALOGUE
         ]
@@ -64,13 +64,12 @@ def explain(out: Console, name: str) -> None:
 
 
 def _words(rule: Rule) -> list[tuple[str, str]]:
-    optional = rule.advice.replace("[[", "").replace("]]", "")
     return [
         ("rule", rule.id),
         ("meaning", rule.title),
         ("phase", str(rule.phase or "any")),
         ("vLLM", rule.versions),
         ("act", str(rule.act)),
-        ("advice", optional),
+        ("advice", rule.general_advice),
         ("matches", rule.samples[0].splitlines()[-1] if rule.samples else ""),
     ]

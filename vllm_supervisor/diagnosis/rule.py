@@ -18,6 +18,7 @@ SIZE = r"[\d.]{1,12} (?:bytes|[KMGT]iB)"
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,40}")
 _UNITS_GIB = {"bytes": 2**-30, "KiB": 2**-20, "MiB": 2**-10, "GiB": 1.0, "TiB": 2.0**10}
 _OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
+_NUMBER = re.compile(r"\{(\w+)\}")
 
 Derive = Callable[[Mapping[str, float]], Mapping[str, float]]
 Frames = tuple[frozenset[str], ...]
@@ -117,6 +118,11 @@ class Rule:
             return None
         numbers = {name: _number(name, value) for name, value in found.groupdict().items() if value is not None}
         return {**numbers, **self.derive(numbers)}
+
+    @property
+    def general_advice(self) -> str:
+        """The advice for no run in particular: *numbers* by their names, in [brackets] what may be left out."""
+        return _OPTIONAL.sub(r"[\1]", _NUMBER.sub(r"*\1*", self.advice))
 
     def advise(self, numbers: Mapping[str, float]) -> str:
         """The advice with the numbers of one finding in it."""
