@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import socket
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import FrameType
 
@@ -24,6 +25,7 @@ from vllm_supervisor.host import clock, gpu, journal, log, systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.notify import Notifier, status_for, watchdog_interval_s
 from vllm_supervisor.host.systemd import UnitState
+from vllm_supervisor.inforce import InForce
 from vllm_supervisor.judgement import Evidence, Judge
 from vllm_supervisor.paths import Paths
 from vllm_supervisor.recoveries import RETRY_S, Recoveries
@@ -109,7 +111,7 @@ class Daemon:
         self._pauses = self._store.pauses()
         self._by_unit = {item.unit: item for item in self._services.values()}
         names = {unit: item.applied.name for unit, item in self._by_unit.items()}
-        self._follower = Follower(names, small_default=any(small_default(card.name) for card in gpu.read().values()))
+        self._follower = Follower(names, small_default=small_default(self._services.values(), gpu.read()))
         self._said: dict[str, str] = {}
         self._settled: dict[str, str] = {}
         self._down: dict[str, str] = {}
@@ -348,13 +350,16 @@ def beyond_mending(paths: Paths) -> str:
     return ""
 
 
-def small_default(card: str) -> bool:
-    """Whether vLLM takes its small default on a card of this name, however much memory it has.
+def small_default(services: Iterable[InForce], cards: Mapping[int, gpu.Gpu]) -> set[str]:
+    """The units for which vLLM takes its small default however much memory their cards have: it asks the first one.
 
     Source: `EngineArgs.get_batch_defaults`; A100 since 0.9.0, GB10 since 0.33.0. Where it is wrong for an older release
     the value assumed is too low, never too high.
     """
-    return "a100" in card.lower() or "gb10" in card.lower()
+    first = {item.unit: cards.get(item.service.devices[0]) for item in services}
+    return {
+        unit for unit, card in first.items() if card and ("a100" in card.name.lower() or "gb10" in card.name.lower())
+    }
 
 
 def settled(state: UnitState, now_s: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from vllm_supervisor.diagnosis import Diagnosis, Entry, Lifecycle, LifecycleKind, Tracker, Trackers
@@ -48,10 +48,10 @@ class Follower:
 
     Args:
         names: service by unit.
-        small_default: the cards are known to be of a kind for which vLLM's default is the small one.
+        small_default: units whose cards are known to be of a kind for which vLLM's default is the small one.
     """
 
-    def __init__(self, names: Mapping[str, str], *, small_default: bool = False) -> None:
+    def __init__(self, names: Mapping[str, str], *, small_default: Collection[str] = ()) -> None:
         self._names = names
         self._trackers = Trackers(small_default=small_default)
         self._cases: dict[str, Case] = {}  # the latest run of each unit

@@ -36,15 +36,30 @@ def test_the_next_start_waits_until_the_memory_is_back_and_steady(box):
     assert starts[1] - errors[0] > 3_000_000
 
 
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+TWO_KINDS = f"""#!/bin/sh
+echo "0, {A100}, 81920, 500"
+echo "1, {H100}, 81559, 500"
+"""
+
+
 def test_the_name_of_the_card_decides_what_its_capacity_does_not(box):
-    """Runner V2 prints no number and the flag is not set: on an A100 vLLM's default is 256, so 128 is next."""
+    """Runner V2 prints no number, the flag is not set: 256 is vLLM's default on an A100, 1024 on the H100 beside it.
+
+    The batched tokens, which would tell, are the operator's.
+    """
     fleet = Fleet(box)
-    smi = '#!/bin/sh\necho "0, NVIDIA A100-SXM4-80GB, 81920, 500"\n'
-    box.write("/usr/local/bin/nvidia-smi", smi, mode=0o755)
-    quiet = {"SIM_RUNNER": "v2", "SIM_GPU_NAME": "NVIDIA A100-SXM4-80GB", "SIM_OUTSIDE_GIB": 3.55}
-    fleet.configure({"a": with_environment(SINGLE, **quiet)})
+    box.write("/usr/local/bin/nvidia-smi", TWO_KINDS, mode=0o755)
+    small, large = {"SIM_GPU_NAME": A100, "SIM_OUTSIDE_GIB": 3.55}, {"SIM_GPU_NAME": H100}
+    service = {**SINGLE, "arguments": {**SINGLE["arguments"], "max-num-batched-tokens": 8192}}
+    fleet.configure(
+        {
+            "a": with_environment(service, SIM_RUNNER="v2", **small),
+            "h": with_environment({**service, "gpus": [1], "port": 8001}, SIM_RUNNER="v2", **large),
+        }
+    )
     fleet.start_daemon()
 
     fleet.supervisor("apply")
 
-    assert fleet.steps("a")[0] == (256, 128)
+    assert (fleet.steps("a")[0], fleet.steps("h")[0]) == ((256, 128), (1024, 512))

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.states import unit_state
+from vllm_supervisor.config import Service
 from vllm_supervisor.daemon import SETTLED_S, settled, small_default
+from vllm_supervisor.host.gpu import Gpu
 from vllm_supervisor.host.systemd import UnitState
+from vllm_supervisor.inforce import InForce
+from vllm_supervisor.store import AppliedService
 
 NOW_S = 10_000.0
 
@@ -30,16 +34,40 @@ def test_a_start_counter_is_cleared_only_after_serving_for_long(unit, expected):
     assert settled(unit, NOW_S) is expected
 
 
+def small_units(cards, **services):
+    """The answer of `small_default` for services with these settings, on a host with these cards."""
+    items = []
+    for name, settings in services.items():
+        service = Service.model_validate(
+            {"name": name, "model": "o/m", "executable": "/opt/vllm/bin/vllm", "source": "/etc/x.yaml", **settings}
+        )
+        items.append(InForce(AppliedService(name, name, "{}", "f1", 7), service))
+    return small_default(items, {n: Gpu(n, card, 81_920, 0) for n, card in enumerate(cards)})
+
+
+A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
+
+
 @pytest.mark.parametrize(
     ("card", "expected"),
-    [
-        ("NVIDIA A100-SXM4-80GB", True),
-        ("NVIDIA A100 80GB PCIe", True),
-        ("NVIDIA GB10", True),
-        ("NVIDIA H100 80GB HBM3", False),
-        ("NVIDIA B200", False),
-    ],
+    [(A100, True), ("NVIDIA A100 80GB PCIe", True), ("NVIDIA GB10", True), (H100, False), ("NVIDIA B200", False)],
 )
 def test_cards_for_which_capacity_does_not_tell_the_default(card, expected):
     """A guess of 1024 where 256 ran would raise the value."""
-    assert small_default(card) is expected
+    assert bool(small_units([card], a={})) is expected
+
+
+def test_each_service_is_told_by_its_own_cards():
+    """The first one it sees, as vLLM does; one that is not there, or not listed, tells nothing."""
+    cards = [H100, A100]
+    services = {
+        "first": {},
+        "large": {"gpus": [0]},
+        "small": {"gpus": [1]},
+        "turned": {"gpus": [1, 0], "arguments": {"tensor-parallel-size": 2}},
+        "mixed": {"gpus": [0, 1], "arguments": {"tensor-parallel-size": 2}},
+        "gone": {"gpus": [2]},
+    }
+
+    assert small_units(cards, **services) == {"small", "turned"}
+    assert small_units([], **services) == set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from vllm_supervisor.diagnosis.journal import Entry
 from vllm_supervisor.diagnosis.model import Finding
@@ -18,10 +18,10 @@ class Trackers:
 
     Args:
         limit: how many runs are kept.
-        small_default: what `Tracker` is told of the cards.
+        small_default: the units whose `Tracker` is told so of the cards.
     """
 
-    def __init__(self, *, limit: int = RUNS_LIMIT, small_default: bool = False) -> None:
+    def __init__(self, *, limit: int = RUNS_LIMIT, small_default: Collection[str] = ()) -> None:
         self._limit, self._small_default = limit, small_default
         self._runs: OrderedDict[tuple[str, str], Tracker] = OrderedDict()
         self._latest: dict[str, str] = {}
@@ -67,7 +67,7 @@ class Trackers:
         if tracker is None:
             if before := self._runs.get((entry.unit, self._latest.get(entry.unit, ""))):
                 before.superseded()
-            tracker = self._runs[key] = Tracker(stamped=entry.stamped, small_default=self._small_default)
+            tracker = self._runs[key] = Tracker(stamped=entry.stamped, small_default=entry.unit in self._small_default)
             self._latest[entry.unit] = invocation
             while len(self._runs) > self._limit:
                 (unit, oldest), _ = self._runs.popitem(last=False)
