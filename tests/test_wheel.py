@@ -15,7 +15,6 @@ import vllm_supervisor
 
 CLONE = Path(__file__).resolve().parents[1]
 TEMPLATES = sorted(path.name for path in (CLONE / "templates").iterdir())
-UNITS = sorted(path.name for path in (CLONE / "units").iterdir())
 
 
 def build(source: Path, target: str, out: Path) -> Path:
@@ -83,8 +82,18 @@ def test_the_package_comes_from_the_wheel_and_loads_its_templates(installed: Pat
     assert templates.split() == TEMPLATES
 
 
-def test_the_units_are_installed(installed: Path) -> None:
-    assert sorted(path.name for path in (installed / "share" / "vllm-supervisor" / "units").iterdir()) == UNITS
+def contents(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_what_is_copied_or_read_is_installed(installed: Path) -> None:
+    """Units, the schema of the YAML and its examples, as they are in the clone."""
+    share = installed / "share" / "vllm-supervisor"
+
+    assert {path.name for path in share.iterdir()} == {"units", "config.schema.json", "examples"}
+    assert contents(share / "units") == contents(CLONE / "units")
+    assert contents(share / "examples") == contents(CLONE / "packaging" / "examples")
+    assert (share / "config.schema.json").read_bytes() == (CLONE / "packaging" / "config.schema.json").read_bytes()
 
 
 def test_the_command_works_from_anywhere(installed: Path, tmp_path: Path) -> None:
