@@ -265,7 +265,7 @@ class Daemon:
         try:
             task = self._judge.failed(self._by_unit[case.unit], self._evidence(case, diagnosis), diagnosis)
         except (StoreError, TimedOutError):
-            raise  # it is no matter of this unit: all of them begin again, a little later
+            raise  # not about this unit alone: all of them begin again, a little later
         except SupervisorError as e:
             log.say(log.ERROR, f"cannot answer a failure yet: {e}", unit=case.unit)
             self._follower.put_off(case, clock.monotonic_s() + RETRY_S)

@@ -27,7 +27,7 @@ def command() -> int:
 
     connection = control.take_over(sys.stdin.fileno())
     try:
-        os.environ["SUDO_USER"] = control.peer(connection)  # root acts for him, as with sudo
+        os.environ["SUDO_USER"] = control.peer(connection)  # root acts for that user, as with sudo
         control.reply(connection, carried_out(control.read_request(connection)))
     except HostError as e:
         say(str(e), err=True)  # into the journal: whoever asked is gone, or never meant to

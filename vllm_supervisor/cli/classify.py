@@ -40,7 +40,7 @@ class Verdict:
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--floor", type=click.IntRange(min=1), help="remediation.floor of the service.  [default: 8]")
 @click.option("--declared", type=click.IntRange(min=1), help="max_num_seqs of the service, if it declares one.")
-@click.option("--explain", metavar="RULE", help="Tell what a rule means instead; reads no log.")
+@click.option("--explain", metavar="RULE", help="Explain a rule instead of reading a log.")
 @json_option
 def command(file: IO[bytes], floor: int | None, declared: int | None, explain: str | None, as_json: bool) -> int:
     """Read a log and say what failed and what would be done about it.

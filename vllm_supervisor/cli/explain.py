@@ -11,7 +11,7 @@ from vllm_supervisor.cli.status import values
 @click.command("explain", cls=OperatorCommand)
 @service_argument()
 def command(name: str) -> None:
-    """Tell what happened to a service, with the quoted log lines, and how to undo it."""
+    """Show what happened to a service, with the quoted log lines, and how to undo it."""
     from vllm_supervisor.observe import explain
     from vllm_supervisor.paths import Paths
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command("forget")
 @service_argument()
 def command(name: str) -> int:
-    """Drop the learned cap of a service; the next `apply` starts it at the declared value."""
+    """Drop what was learned of a service; the next `apply` starts it at the declared value."""
     from vllm_supervisor.paths import Paths
     from vllm_supervisor.store import Store
 

@@ -12,10 +12,10 @@ from vllm_supervisor.errors import ConfigError
 
 @click.command("history", cls=OperatorCommand)
 @service_argument(required=False)
-@click.option("--lines", "-n", type=click.IntRange(min=1), default=100, show_default=True, help="The latest so many.")
+@click.option("--lines", "-n", type=click.IntRange(min=1), default=100, show_default=True, help="How many to show.")
 @json_option
 def command(name: str | None, lines: int, as_json: bool) -> None:
-    """Show every event and act, oldest first."""
+    """Show every event and every change, oldest first."""
     from vllm_supervisor.host import clock
     from vllm_supervisor.observe import open_store
     from vllm_supervisor.paths import Paths

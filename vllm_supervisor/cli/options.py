@@ -69,7 +69,7 @@ class OperatorCommand(click.Command):
 
 
 def operator() -> str:
-    """Who gives this command: the user who became root for it, else the user himself."""
+    """Who gives this command: the user who became root for it, else the user of the process."""
     from vllm_supervisor.host import control
 
     return os.environ.get("SUDO_USER") or control.user_name(os.getuid())

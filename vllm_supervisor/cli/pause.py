@@ -9,11 +9,11 @@ from vllm_supervisor.cli.options import OperatorCommand, operator, say, service_
 
 @click.command("pause", cls=OperatorCommand)
 @service_argument(required=False)
-@click.option("--all", "everything", is_flag=True, help="Every service, also those that come later.")
+@click.option("--all", "everything", is_flag=True, help="Every service, and those added later.")
 def command(name: str | None, everything: bool) -> None:
-    """Have nothing done about failures of a service, until `resume`.
+    """Stop automatic remedies for a service, until `resume`.
 
-    They are still told, with what would have been done. Outlives reboots; `apply` goes on as ever.
+    Failures are still recorded, with what would have been done. A reboot does not end the pause; `apply` works as usual.
     """
     from vllm_supervisor.paths import Paths
     from vllm_supervisor.pausing import ALL, pause

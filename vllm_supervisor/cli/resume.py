@@ -11,9 +11,9 @@ from vllm_supervisor.cli.options import OperatorCommand, operator, say, service_
 @service_argument(required=False)
 @click.option("--all", "everything", is_flag=True, help="End every pause.")
 def command(name: str | None, everything: bool) -> None:
-    """Have failures of a service answered again, the latest one at once.
+    """Start automatic remedies for a service again; the latest failure is answered at once.
 
-    What was decided before the pause and not carried out is carried out now, if it is still called for.
+    A remedy that was decided before the pause is carried out now, if the service still needs it.
     """
     from vllm_supervisor.paths import Paths
     from vllm_supervisor.pausing import ALL, resume

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command("rules")
 @json_option
 def command(as_json: bool) -> None:
-    """List every failure that is told apart, and what would be done about it."""
+    """List every failure that is recognised, and what is done about it."""
     from rich.table import Table
 
     from vllm_supervisor.diagnosis import CATALOGUE

@@ -130,7 +130,7 @@ def reply(connection: socket.socket, answer: Answer) -> None:
 
 
 def peer(connection: socket.socket) -> str:
-    """The user at the other end, as the kernel knows him from when he connected."""
+    """The user at the other end, as the kernel recorded it when the connection was made."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", credentials)
     return user_name(uid)
