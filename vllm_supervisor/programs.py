@@ -62,7 +62,7 @@ def run(argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> str:
     if code == 0:
         return out.decode("utf-8", "replace")
     said = (err or out).decode("utf-8", "replace").strip()
-    # What root is refused has another reason, and is no matter of becoming root.
+    # If root is refused, becoming root does not help: there is another reason.
     not_allowed = os.geteuid() != 0 and any(text in said for text in _NOT_ALLOWED)
     error = PermissionDeniedError if not_allowed else HostError
     raise error(f"cannot finish `{line}`: exit code {code}: {said or 'it said nothing'}")

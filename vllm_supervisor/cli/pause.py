@@ -13,7 +13,7 @@ from vllm_supervisor.cli.options import OperatorCommand, operator, say, service_
 def command(name: str | None, everything: bool) -> None:
     """Stop automatic remedies for a service, until `resume`.
 
-    Failures are still recorded, with what would have been done. A reboot does not end the pause; `apply` works as usual.
+    Failures are still recorded, with what would have been done. A reboot does not end it; `apply` works as usual.
     """
     from vllm_supervisor.paths import Paths
     from vllm_supervisor.pausing import ALL, pause
