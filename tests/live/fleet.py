@@ -12,6 +12,7 @@ from tests.sandbox import CLONE, LIMIT_S, PYTHON, SUPERVISOR, Sandbox
 CONFIG = "/etc/vllm-supervisor/config.yaml"
 VLLM = "/opt/vllm/bin/vllm"
 DAEMON = "vllm-supervisor.service"
+GO = "/run/let-go"
 # A Python program as the real one is: it is asked for its flags as the real one is.
 PROGRAM = f"""#!{PYTHON}
 import os, sys
@@ -40,6 +41,16 @@ class Fleet:
             "services": {name: dict(service) for name, service in services.items()},
         }
         self.box.write(CONFIG, json.dumps(everything, indent=2))  # which is YAML, and has no anchors
+
+    def held(self) -> str:
+        """An executable whose starts wait for `let_go`, however long it takes to prepare what they will meet."""
+        wait = f"until [ -e {GO} ]; do sleep 0.05; done"
+        self.box.write("/opt/vllm/bin/held", f'#!/bin/sh\n{wait}\nexec {VLLM} "$@"\n', mode=0o755)
+        return "/opt/vllm/bin/held"
+
+    def let_go(self) -> None:
+        """From now on no start waits."""
+        self.box.run(["touch", GO], check=True)
 
     def run(self, *arguments: str, timeout: float = LIMIT_S) -> CompletedProcess[str]:
         """Run a command of ours, however it ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from subprocess import PIPE
 
 import pytest
 
@@ -84,12 +85,13 @@ def test_systemctl_hangs(fleet, seen):
     wait = f"[ -e {hang} ] && date +%s >>{calls} && while [ -e {hang} ]; do sleep 0.1; done"
     on_path(fleet, "systemctl", f'{wait}\nexec "$real" "$@"')
     drop_in(fleet, "watchdog", "WatchdogSec=2s")
-    fleet.configure({"a": FAILING})
+    fleet.configure({"a": {**FAILING, "executable": fleet.held()}})
     fleet.start_daemon()
     pid = daemon(fleet)
     fleet.supervisor("apply", "--no-wait")
     fleet.box.run(["touch", hang], check=True)
     fleet.box.wait_until(lambda: fleet.box.run(["test", "-s", calls]).returncode == 0, "a call")
+    fleet.let_go()
     end_s = time.monotonic() + 6
     fleet.box.wait_until(lambda: time.monotonic() > end_s, "three times as long as the watchdog allows")
     assert fleet.steps("a") == []
@@ -109,11 +111,12 @@ def test_systemctl_hangs(fleet, seen):
 def test_systemctl_refuses(fleet, seen):
     """The daemon says so and goes on."""
     on_path(fleet, "systemctl", '[ -e /run/broken ] && echo Access denied >&2 && exit 1\nexec "$real" "$@"')
-    fleet.configure({"a": FAILING})
+    fleet.configure({"a": {**FAILING, "executable": fleet.held()}})
     fleet.start_daemon()
     pid = daemon(fleet)
     fleet.supervisor("apply", "--no-wait")
     fleet.box.run(["touch", "/run/broken"], check=True)
+    fleet.let_go()
     wait_said(fleet, "trying again")
     fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "auto-restart", "a failed start")
     assert fleet.steps("a") == []
@@ -138,12 +141,13 @@ def fill(box, directory):
 def test_var_is_full(boot, seen):
     """The daemon names the file and the reason; so does `apply`, which does not half of it either."""
     fleet = Fleet(boot(tmpfs={STATE: "1M"}))
-    fleet.configure({"a": FAILING})
+    fleet.configure({"a": {**FAILING, "executable": fleet.held()}})
     fleet.start_daemon()
     pid = daemon(fleet)
     fleet.supervisor("apply", "--no-wait")
     before = fleet.unit("a")
     fill(fleet.box, STATE)
+    fleet.let_go()
     wait_said(fleet, f"cannot write to the store {STORE}: database or disk is full")
     assert fleet.unit("a") == before
     fleet.configure({"a": FAILING, "b": {**FAILING, "gpus": [1], "port": 8001}})
@@ -176,7 +180,7 @@ def small_units(fleet, size="1M"):
 @pytest.mark.parametrize("how", ["full", "read-only"])
 def test_a_unit_cannot_be_written(fleet, how, seen):
     """A second start at the old value meanwhile is no second step."""
-    fleet.configure({"a": FAILING})
+    fleet.configure({"a": {**FAILING, "executable": fleet.held()}})
     small_units(fleet)
     fleet.start_daemon()
     pid = daemon(fleet)
@@ -185,6 +189,7 @@ def test_a_unit_cannot_be_written(fleet, how, seen):
     fleet.box.run(["systemctl", "daemon-reload"], check=True)
     before = fleet.unit("a")
     refuse_writes(fleet, how)
+    fleet.let_go()
     reason = {"full": "No space left on device", "read-only": "Read-only file system"}[how]
     wait_said(fleet, f"cannot write {UNITS}/vllm-a.service: {reason}")
     fleet.box.wait_until(lambda: int(fleet.show("a", "NRestarts") or 0) >= 2, "a second start")
@@ -339,12 +344,14 @@ def test_apply_finds_a_damaged_store(fleet, seen):
 )
 def test_the_store_is_locked(fleet, seen):
     """Its own patience is 10 s."""
-    fleet.configure({"a": FAILING})
+    fleet.configure({"a": {**FAILING, "executable": fleet.held()}})
     fleet.start_daemon()
     pid = daemon(fleet)
     fleet.supervisor("apply", "--no-wait")
-    hold = f"import sqlite3, time; d = sqlite3.connect({STORE!r}); d.execute('BEGIN IMMEDIATE'); time.sleep(60)"
-    holder = fleet.box.popen([PYTHON, "-c", hold])
+    lock = f"d = sqlite3.connect({STORE!r}); d.execute('BEGIN IMMEDIATE'); print('held', flush=True)"
+    holder = fleet.box.popen([PYTHON, "-c", f"import sqlite3, time; {lock}; time.sleep(1000)"], stdout=PIPE)
+    assert holder.stdout.readline() == "held\n"
+    fleet.let_go()
     wait_said(fleet, "database is locked")
 
     holder.kill()
@@ -440,16 +447,19 @@ def test_the_store_is_gone(fleet, how, seen):
 @pytest.mark.parametrize("when", ["while it loads", "again and again, and rotated"])
 def test_journald_is_restarted(fleet, when, seen):
     """The reader is invalidated by it."""
-    fleet.configure({"a": with_environment(FAILING, SIM_START_S=3, SIM_FLOOD=2000)})
+    fleet.configure({"a": {**with_environment(FAILING, SIM_FLOOD=2000), "executable": fleet.held()}})
     fleet.start_daemon()
     fleet.supervisor("apply", "--no-wait")
     if when == "while it loads":
         fleet.box.run(["systemctl", "restart", "systemd-journald"], check=True)
+        fleet.let_go()
     else:
         # Its start limit is reset: a journald that is left down for good is another fault.
         restart = "systemctl reset-failed systemd-journald; systemctl restart systemd-journald"
         again_ = f"while sleep 0.3; do journalctl --rotate; {restart}; done"
         fleet.box.popen(["sh", "-c", f"timeout 8 sh -c '{again_}'"])
+
+        fleet.let_go()
 
     seen(one_step(fleet))
 
@@ -537,11 +547,12 @@ def test_the_clock_steps(fleet, direction, before, after, seen):
     fleet.box.write(f"{UNITS}/systemd-journald.service.d/faketime.conf", f"[Service]\nEnvironment={variables}\n")
     fleet.box.run(["systemctl", "daemon-reload"], check=True)
     fleet.box.run(["systemctl", "restart", "systemd-journald"], check=True)
-    fleet.configure({"a": with_environment(FAILING, SIM_START_S=4)})
+    fleet.configure({"a": {**FAILING, "executable": fleet.held()}})
     start_once(fleet)
     fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "start-post", "loading")
 
     fleet.box.write(faked, f"{after}\n")
+    fleet.let_go()
     wait_failed(fleet)
     fleet.start_daemon()  # it looks for the beginning of the run
 
@@ -576,12 +587,13 @@ def test_dbus_is_down(fleet, seen):
 def test_the_daemon_is_stopped(fleet, seen):
     """With the unit as it is shipped that is after 3 min, 5 s for the signal, and 5 s."""
     drop_in(fleet, "quick", "WatchdogSec=2s\nRestartSec=200ms\nTimeoutAbortSec=500ms")
-    fleet.configure({"a": FAILING})
+    fleet.configure({"a": {**FAILING, "executable": fleet.held()}})
     fleet.start_daemon()
     pid = daemon(fleet)
     fleet.supervisor("apply", "--no-wait")
     fleet.box.wait_until(lambda: fleet.show("a", "SubState") == "start-post", "loading")
     fleet.box.run(["systemctl", "kill", "--kill-who=main", "--signal=STOP", DAEMON], check=True)
+    fleet.let_go()
 
     end = one_step(fleet)
     assert daemon(fleet) != pid
@@ -597,11 +609,12 @@ def test_the_daemon_is_stopped(fleet, seen):
 def test_no_descriptor_is_left(fleet, seen):
     """To try again every ten seconds would be for ever."""
     drop_in(fleet, "quick", "RestartSec=200ms")
-    fleet.configure({"a": FAILING})
+    fleet.configure({"a": {**FAILING, "executable": fleet.held()}})
     fleet.start_daemon()
     pid = daemon(fleet)
     fleet.supervisor("apply", "--no-wait")
     fleet.box.run(["prlimit", f"--pid={pid}", "--nofile=3:16384"], check=True)
+    fleet.let_go()
 
     end = one_step(fleet)
     assert daemon(fleet) != pid

@@ -8,7 +8,7 @@ from subprocess import PIPE
 import pytest
 
 from tests.faults import fault
-from tests.live.fleet import DAEMON, VLLM, Fleet
+from tests.live.fleet import DAEMON, GO, VLLM, Fleet
 from tests.live.points import DIES, ENDS, HANGS, OWN, SENTENCE, Points, script
 from tests.live.test_recovery import SINGLE, with_environment
 from tests.sandbox import LIMIT_S, PYTHON, SUPERVISOR
@@ -55,12 +55,14 @@ LOCK = "/run/vllm-supervisor/lock"
 
 def test_who_holds_the_lock_holds_up_one_remedy_and_nothing_else(fleet):
     """Other services are followed meanwhile; and what became of the unit is looked at again before it is written."""
-    ready = with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=3)
-    failing = with_environment(SINGLE, SIM_START_S=3)  # long enough to take the lock before it is wanted
+    failing = {**SINGLE, "executable": fleet.held()}
+    ready = with_environment(failing, SIM_OUTSIDE_GIB=0.6)
     fleet.configure({"a": failing, "b": {**ready, "gpus": [1], "port": 8001}})
     fleet.start_daemon()
     fleet.supervisor("apply", "--no-wait")
-    holder = fleet.box.popen(["flock", "--close", LOCK, "sleep", "60"])
+    holder = fleet.box.popen(["flock", "--close", LOCK, "sh", "-c", "echo held; exec sleep 1000"], stdout=PIPE)
+    assert holder.stdout.readline() == "held\n"
+    fleet.let_go()
     fleet.box.wait_until(lambda: rows(fleet, "ready", "b"), "b ready in the history")
     fleet.box.wait_until(lambda: fleet.steps("a") == [(1024, 512)], "a lowered")
     own = "[Service]\nExecStart=/bin/sleep infinity\n"
@@ -83,16 +85,19 @@ def with_slow(fleet, program, text):
 def test_a_service_is_removed_in_the_middle_of_its_remedy(fleet):
     """It fails while `apply` stops it: the daemon finds it gone, and goes on."""
     other = {**with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6), "gpus": [1], "port": 8001}
-    fleet.configure({"a": with_environment(SINGLE, SIM_START_S=3), "b": other})
+    fleet.configure({"a": {**SINGLE, "executable": fleet.held()}, "b": other})
     fleet.start_daemon()
     pid = daemon_pid(fleet)
     fleet.supervisor("apply", "--no-wait")
     fleet.configure({"b": other})
-    slow = with_slow(fleet, "systemctl", 'case "$1" in kill) exit 0;; stop) sleep 5;; esac')
+    slow = with_slow(fleet, "systemctl", 'case "$1" in kill) exit 0;; stop) touch /run/stopping; sleep 5;; esac')
 
-    done = fleet.box.run([SUPERVISOR, "apply", "--no-wait"], env=slow)
+    removing = fleet.box.popen([SUPERVISOR, "apply", "--no-wait"], env=slow, stderr=PIPE)
+    fleet.box.wait_until(lambda: fleet.box.run(["test", "-e", "/run/stopping"]).returncode == 0, "the stop")
+    fleet.let_go()
 
-    assert done.returncode == 0, done.stderr
+    error = removing.communicate(timeout=LIMIT_S)[1]
+    assert removing.returncode == 0, error
     fleet.wait_for("b", "ready")
     assert list(fleet.status()) == ["b"]
     assert daemon_pid(fleet) == pid
@@ -100,12 +105,12 @@ def test_a_service_is_removed_in_the_middle_of_its_remedy(fleet):
 
 def test_a_remedy_is_decided_while_apply_works(fleet):
     """The plan is older than the decision: the unit is written with what was learned, not with what was planned."""
-    service = with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4, SIM_START_S=3)
+    service = {**with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4), "executable": fleet.held()}
     fleet.configure({"a": service})
     fleet.start_daemon()
     fleet.supervisor("apply", "--no-wait")
     fleet.configure({"a": {**service, "start_timeout": 1800}})
-    wait = f"for i in $(seq 100); do {SUPERVISOR} history a | grep -q lowered && break; sleep 0.1; done; sleep 0.5"
+    wait = f"touch {GO}; until {SUPERVISOR} history a | grep -q lowered; do sleep 0.1; done; sleep 0.5"
 
     fleet.box.run([SUPERVISOR, "apply", "--no-wait"], env=with_slow(fleet, "systemd-analyze", wait), check=True)
 
@@ -207,8 +212,12 @@ def test_a_unit_file_was_removed_by_hand_and_its_service_from_the_yaml(fleet):
     assert fleet.show("a", "ActiveState") == "active"
 
     fleet.configure({"b": b})
-    assert "2 to remove" in fleet.supervisor("apply")
+    # Between the stop that is queued and the one that is waited for, systemd may have forgotten the unit.
+    forgotten = "/usr/bin/systemctl show vllm-a -p LoadState | grep -q not-found"
+    slow = with_slow(fleet, "systemctl", f'[ "$1 $2" = "stop --" ] && until {forgotten}; do sleep 0.05; done')
+    done = fleet.box.run([SUPERVISOR, "apply"], env=slow, check=True)
 
+    assert "2 to remove" in done.stdout
     assert fleet.show("a", "ActiveState") == "inactive"
     assert list(fleet.status()) == ["b"]
     assert "nothing to do" in fleet.supervisor("apply")
@@ -382,18 +391,24 @@ def starts(fleet, name):
 )
 def test_the_lock_is_free_while_a_removed_service_stops(fleet, seen):
     """A stop may take minutes, and they are no other service's minutes."""
-    stubborn = script(fleet, f"(trap '' TERM; exec sleep 60) &\nexec {VLLM} \"$@\"")
+    stubborn = script(fleet, f"(trap '' TERM; exec sleep 1000) &\nexec {VLLM} \"$@\"")
     roomy = {**with_environment(SINGLE, SIM_OUTSIDE_GIB=0.6, SIM_START_S=0.2), "executable": stubborn}
+    fleet.box.write("/etc/systemd/system/vllm-a.service.d/long.conf", "[Service]\nTimeoutStopSec=1000\n")
     fleet.configure({"a": roomy})
     fleet.start_daemon()
     fleet.supervisor("apply")
-    failing = {**with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4, SIM_START_S=0.2), "gpus": [1], "port": 8001}
+    failing = {
+        **with_environment(SINGLE, SIM_OUTSIDE_GIB=2.4, SIM_START_S=0.2),
+        "gpus": [1],
+        "port": 8001,
+        "executable": fleet.held(),
+    }
     fleet.configure({"a": roomy, "b": failing})
-    fleet.box.write("/etc/systemd/system/vllm-b.service.d/later.conf", "[Service]\nExecStartPre=sleep 3\n")
     fleet.supervisor("apply", "--no-wait")
     fleet.configure({"b": failing})
     removing = fleet.box.popen([SUPERVISOR, "apply", "--no-wait"], stdout=PIPE, stderr=PIPE)
     assert "waiting for vllm-a.service to stop" in removing.stderr.readline()
+    fleet.let_go()
 
     fleet.wait_for("b", "ready")
 

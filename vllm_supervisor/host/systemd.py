@@ -217,11 +217,11 @@ def stop(units: Sequence[str], *, block: bool, override: bool = True) -> None:
         override: whether a start that is queued or under way gives way.
 
     Raises:
-        HostError: systemd did not take the jobs.
+        HostError: systemd did not take the jobs. One that is not loaded is down: no failure.
     """
-    if units:
-        options = [*([] if block else ["--no-block"]), *([] if override else ["--job-mode=fail"])]
-        programs.run(["systemctl", "stop", *options, "--", *units], timeout_s=600 if block else programs.TIMEOUT_S)
+    options = [*([] if block else ["--no-block"]), *([] if override else ["--job-mode=fail"])]
+    timeout_s = 600 if block else programs.TIMEOUT_S
+    _run_unless_moot(["stop", *options], units, "not loaded", timeout_s=timeout_s)
 
 
 def hang_up(unit: str) -> None:
@@ -252,12 +252,14 @@ def reset_failed(units: Sequence[str]) -> None:
     _run_unless_moot(["reset-failed"], units, "not loaded")
 
 
-def _run_unless_moot(words: Sequence[str], units: Sequence[str], *moot: str) -> None:
+def _run_unless_moot(
+    words: Sequence[str], units: Sequence[str], *moot: str, timeout_s: float = programs.TIMEOUT_S
+) -> None:
     """Run systemctl, which goes on to the next unit after a complaint, and says each on a line."""
     if not units:
         return
     try:
-        programs.run(["systemctl", *words, "--", *units])
+        programs.run(["systemctl", *words, "--", *units], timeout_s=timeout_s)
     except HostError as e:
         complaints = [line for line in _said(e).splitlines() if line.strip()]
         if not all(any(word in line for word in moot) for line in complaints):
