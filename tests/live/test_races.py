@@ -213,7 +213,7 @@ def test_a_unit_file_was_removed_by_hand_and_its_service_from_the_yaml(fleet):
 
     fleet.configure({"b": b})
     # Between the stop that is queued and the one that is waited for, systemd may have forgotten the unit.
-    forgotten = "/usr/bin/systemctl show vllm-a -p LoadState | grep -q not-found"
+    forgotten = "/usr/bin/systemctl show vllm-a -p ActiveState | grep -q inactive"
     slow = with_slow(fleet, "systemctl", f'[ "$1 $2" = "stop --" ] && until {forgotten}; do sleep 0.05; done')
     done = fleet.box.run([SUPERVISOR, "apply"], env=slow, check=True)
 
