@@ -173,7 +173,7 @@ def small_units(fleet, size="1M"):
 
 
 @fault(
-    "the disk of /etc is full or read-only ({how})",
+    "the disk of /etc is {how} when the daemon writes a unit",
     made="a file system of 1 MiB on /etc/systemd/system, filled or remounted read-only while a start fails",
     promised="the unit stays whole; once it can be written, the remedy is carried out, in one step",
 )
@@ -219,7 +219,7 @@ def accept_writes(fleet, how):
 
 
 @fault(
-    "apply finds the disk of /etc {how}",
+    "the disk of /etc is {how} when `apply` runs",
     made="a file system of 1 MiB on /etc/systemd/system, filled or remounted read-only before `apply`",
     promised="path and reason; no unit and no half of one; applied again when there is room, all is there",
 )
@@ -318,7 +318,7 @@ def test_the_store_is_damaged(fleet, how, seen):
 
 
 @fault(
-    "apply finds a damaged store",
+    "the store is damaged when `apply` runs",
     made="its header is overwritten while no daemon runs; then `apply`",
     promised="as with the daemon; what only looks says what to do",
 )
@@ -465,7 +465,7 @@ def test_journald_is_restarted(fleet, when, seen):
 
 
 @fault(
-    "the journal is vacuumed past where the daemon stopped",
+    "journal entries that the daemon has not read are vacuumed away",
     made="the daemon is down while a start fails and fails; `journalctl --rotate --vacuum-files=1`; then it starts",
     promised="it goes on with what is left",
 )
@@ -602,7 +602,7 @@ def test_the_daemon_is_stopped(fleet, seen):
 
 
 @fault(
-    "no descriptor is left",
+    "the daemon runs out of file descriptors",
     made="the daemon's limit is lowered to what it has open (prlimit), while a service loads",
     promised="it says so at priority 2, ends, and is started anew",
 )

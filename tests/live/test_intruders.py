@@ -249,7 +249,7 @@ sys.exit(1)
 
 
 @fault(
-    "a secret in the log, in a credential and in the wrong place of the YAML",
+    "secrets in the log, in a credential, and in the wrong places of the YAML",
     made="a token and a password in each of them; every output, file and command line is searched for the two",
     promised="none shows them",
 )
@@ -304,7 +304,7 @@ def test_no_output_shows_a_secret(fleet, seen):
 
 
 @fault(
-    "links of the service's user in place of our files",
+    "the service's user puts symbolic links in place of our files",
     made="links to a file of root's, by our names, in every directory that the user may write to; vLLM's own is one",
     promised="no file of root's is changed, and none of root's is made there",
 )
@@ -347,7 +347,7 @@ def test_links_of_the_service_user_lead_nowhere(boot, seen):
 
 
 @fault(
-    "hard links of the service's user to files of root's",
+    "the service's user makes hard links to files of root's",
     made="to one file by our names, and to the unit, the store and the YAML, in its directories; root makes them, "
     "as if fs.protected_hardlinks were 0",
     promised="no file of root's is changed by way of them; its user reads and writes none that it could not before",
@@ -390,7 +390,7 @@ def test_hard_links_of_the_service_user_lead_nowhere(fleet, seen):
 
 
 @fault(
-    "variables of the loader in the YAML, their files the service's",
+    "loader variables (LD_*) in the YAML",
     made="LD_DEBUG_OUTPUT into a directory of its user; a stand-in for nvidia-modprobe, which the unit runs as root",
     promised="they reach the service and nothing that is root's",
 )
@@ -440,7 +440,7 @@ def test_a_writable_configuration_is_refused(fleet, seen):
 
 
 @fault(
-    "files that are no configuration",
+    "files that are not a configuration",
     made="a pipe that nobody writes to, /dev/zero, 100 MB, anchors that grow a billion-fold, 10,000 levels, a binary",
     promised="refused within seconds, in little memory",
 )
@@ -481,7 +481,7 @@ NEEDS = {"CAP_SYS_ADMIN": STATUS, "CAP_SYS_PTRACE": ENVIRONMENT, "CAP_DAC_READ_S
 
 @pytest.mark.parametrize("capability", NEEDS)
 @fault(
-    "{capability} is taken from us",
+    "our own unit runs without {capability}",
     made="what needs it is done with those of our unit that serve the same end, and without this one",
     promised="it works with it and not without it: nothing is kept that is not needed",
 )

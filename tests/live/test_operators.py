@@ -96,7 +96,7 @@ def test_a_member_of_the_group(fleet):
 
 
 @fault(
-    "a user outside of the group asks",
+    "a user outside the group tries the same",
     made="`status`, `history`, `explain`, `pause`, `resume`, and `systemctl` start, stop, restart, reset-failed",
     promised="each is refused, with whom to ask for it; nothing changes",
 )
@@ -206,7 +206,7 @@ REQUESTS = {
 
 
 @fault(
-    "a member of the group sends what is no request",
+    "a member of the group sends garbage to the socket",
     made=f"straight to the socket: {', '.join(REQUESTS)}",
     promised="nothing is read, changed or left behind, and the next request is answered",
 )
@@ -227,7 +227,7 @@ def test_requests_that_are_none(fleet, seen):
 
 
 @fault(
-    "a member of the group takes up every connection",
+    "a member of the group uses up all connections",
     made="16 connections that say nothing, and one more",
     promised="root and the daemon notice nothing; the silent ones are hung up on, and others are answered again",
 )
@@ -256,7 +256,7 @@ def test_connections_that_say_nothing(fleet, seen):
 
 
 @fault(
-    "a member of the group connects as fast as he can",
+    "a member of the group connects 1,000 times as fast as possible",
     made="1,000 connections, each hung up on at once",
     promised="the daemon and root's commands go on; at worst the socket is closed until root starts it again",
 )
@@ -286,9 +286,9 @@ def test_connections_without_end(fleet, seen):
 
 
 @fault(
-    "a user without rights holds the lock",
+    "an unprivileged user tries to hold the lock",
     made="`flock` on /run/vllm-supervisor/lock as that user, while a service fails",
-    promised="he cannot even open it: no remedy and no `apply` waits for him",
+    promised="that user cannot even open it, so no remedy and no `apply` has to wait",
 )
 def test_a_stranger_and_the_lock(fleet, seen):
     fleet.configure({"a": HALF_FITS})

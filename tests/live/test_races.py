@@ -282,7 +282,7 @@ def test_a_program_that_is_not_executable(fleet):
 
 STAYS_DOWN = {
     "stopped": ("systemctl stop $unit", DIES),
-    "stopped while it hangs": ("systemctl stop $unit", HANGS),
+    "stopped (a start that hangs)": ("systemctl stop $unit", HANGS),
     "disabled": ("systemctl disable --now $unit", DIES),
     "masked": ("ln -sf /dev/null $file; systemctl daemon-reload; systemctl stop $unit", HANGS),
     "deleted": ("rm $file; systemctl stop $unit; systemctl daemon-reload", DIES),
@@ -349,7 +349,7 @@ def test_it_comes_up_whatever_is_done(fleet, seen, act):
 
 
 @fault(
-    "two `apply` at once, for one change",
+    "`apply` is run twice at once, for one change",
     made="the first is held while it has the lock, until the second has planned and waits",
     promised="the second says for whom it waits and finds nothing to do; one restart",
 )
@@ -452,7 +452,7 @@ def test_apply_at_every_second_point(fleet, seen, which):
 
 
 @fault(
-    "an error line comes in the moment of ready",
+    "an error line arrives in the moment the service becomes ready",
     made="the sentence is printed 0 to 1 s after the server first answers, at a service each",
     promised="before ready it is evidence, after it is none; the service ends ready, after one step at the most",
 )

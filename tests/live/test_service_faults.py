@@ -216,7 +216,7 @@ FAILS_FOR_GOOD = {
 
 @pytest.mark.parametrize("cause", FAILS_FOR_GOOD)
 @fault(
-    "{cause}, until systemd starts the service no more",
+    "{cause}, until systemd gives up starting the service",
     made="at every start, with RestartSec=0",
     promised="failures are left to systemd; that it is down is said once, at priority 2, with what starts it again",
 )
@@ -316,7 +316,7 @@ def test_the_sentence_in_odd_dress(fleet, seen, how):
 
 
 @fault(
-    "a service closes its output and dies",
+    "a service closes its output, then dies",
     made="both streams are closed before anything is printed",
     promised="reported, with a word on missing evidence; nothing is lowered",
 )
