@@ -269,9 +269,8 @@ def by_rules(rounds: int) -> list[Row]:
         times = dict.fromkeys(catalogues, 1e9)
         for count, catalogue in (item for _ in range(rounds * TRIES) for item in catalogues.items()):
             times[count] = min(times[count], processor_s(lines, catalogue))
-        few = times[10]
         for count, took in times.items():
-            ratio = None if count == 10 else took / few
+            ratio = None if count == 10 else took / times[10]
             bound = None if count == 10 else RULES_AT_MOST
             rows.append(Row(f"{name}, {count:,} rules", took, len(lines), ratio, than="10 rules", at_most=bound))
     return rows
