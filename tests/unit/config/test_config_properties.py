@@ -19,16 +19,16 @@ from vllm_supervisor.units import Cap, Header, Host, header, intact, render_all,
 HOST = Host(252, ("/opt/gate",))
 CAPS = st.none() | st.builds(
     Cap,
-    st.none() | st.integers(1, 4096),
-    st.lists(st.sampled_from([*PIECES, "\n", "\r"]), max_size=5).map("".join),
     st.fixed_dictionaries(
         {},
         optional={
+            "max-num-seqs": st.integers(1, 4096),
             "gpu-memory-utilization": st.just(0.85),
             "max-model-len": st.just(4096),
             "enforce-eager": st.just(True),
         },
     ),
+    st.lists(st.sampled_from([*PIECES, "\n", "\r"]), max_size=5).map("".join),
 )
 
 
