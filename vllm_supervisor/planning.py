@@ -141,10 +141,12 @@ class _Known:
 
     Attributes:
         caps: of the services as they would be rendered now.
+        given_up: services that are left down as they were applied before.
         standing: what was applied before.
     """
 
     caps: Mapping[str, LearnedCap] = field(default_factory=dict)
+    given_up: frozenset[str] = frozenset()
     standing: Standing = field(default_factory=Standing)
 
 
@@ -199,7 +201,9 @@ def _known(paths: Paths, applied: Mapping[str, AppliedService]) -> _Known:
         raise PermissionDeniedError(f"cannot look into {paths.state}: {e.strerror}") from e
     store = Store(paths.store, read_only=True)
     caps = {name: cap for name, item in applied.items() if (cap := store.cap(name, item.fingerprint))}
-    known = _Known(caps, standing(store))
+    before = standing(store)
+    in_force = {name: store.cap(name, item.fingerprint) for name, item in before.in_force.items()}
+    known = _Known(caps, frozenset(name for name, cap in in_force.items() if cap and cap.exhausted), before)
     store.close()
     return known
 
@@ -236,9 +240,9 @@ def _change(paths: Paths, item: AppliedService, text: str, state: UnitState, kno
         note = f"{path} was not written by us and is left alone: move it away, or rename the service"
         return Change(item.name, item.unit, Verb.REFUSE, notes=(note,), there=there)
     verb = Verb.CREATE if there is None else Verb.KEEP if there == text else Verb.UPDATE
-    before, cap = known.standing.in_force.get(item.name), known.caps.get(item.name)
+    before = known.standing.in_force.get(item.name)
     in_force = before is not None and replace(before, applied_us=item.applied_us) == item
-    failed = state.active_state == "failed" or (state.active_state == "inactive" and cap is not None and cap.exhausted)
+    failed = state.active_state == "failed" or (state.active_state == "inactive" and item.name in known.given_up)
     start = (
         item.name in known.standing.promised
         or there is None
