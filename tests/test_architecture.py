@@ -35,7 +35,7 @@ MAY_IMPORT = {
 FLOORS = (
     {"inforce", "unit_files", "our_daemon", "arguments", "damage", "follow", "glance"},
     {"recovery", "observe", "pausing"},
-    {"recoveries", "judgement"},
+    {"recoveries", "judgement", "explain"},
     {"salvage"},
     {"daemon", "planning"},
     {"apply"},

@@ -203,6 +203,7 @@ def _happening(item: InForce, evidence: Evidence, step: Step, kind: Kind, why: s
         rule=diagnosis.rule,
         phase=diagnosis.phase,
         quote=diagnosis.finding.quote,
+        advice=diagnosis.advice if tells_attempts else "",
         tried=diagnosis.tried,
         flag=relaunch.flag if relaunch else "",
         to=relaunch.to if relaunch else None,

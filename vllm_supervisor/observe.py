@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vllm_supervisor import inforce
+from vllm_supervisor.config import Service
 from vllm_supervisor.diagnosis import Tracker, Trackers, entry_from_journal, worth_reading
 from vllm_supervisor.errors import PermissionDeniedError, no_such_service, nothing_applied
-from vllm_supervisor.host import clock, systemd
+from vllm_supervisor.host import systemd
 from vllm_supervisor.host.journal import Journal, unit_matches
 from vllm_supervisor.host.systemd import UnitState
 from vllm_supervisor.inforce import InForce
+from vllm_supervisor.learned import Flag
 from vllm_supervisor.paths import Paths
-from vllm_supervisor.store import Happening, Kind, Pause, Store
+from vllm_supervisor.remedy import State
+from vllm_supervisor.store import Happening, Pause, Store
 
 BATCH = 10_000
 
@@ -32,6 +35,20 @@ class Condition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """A flag that runs with another value than the declared one, since a remedy set it.
+
+    Attributes:
+        declared: as the operator wrote it; None for vLLM's own default.
+        effective: as the unit is rendered; True for a switch that is given.
+    """
+
+    flag: str
+    declared: object
+    effective: float
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """One service at one moment.
 
@@ -39,6 +56,8 @@ class ServiceStatus:
         phase: what a start is doing, with its progress; "" otherwise.
         declared: `max_num_seqs` in force as the operator wrote it; None for vLLM's own default.
         effective: as the unit is rendered; None for vLLM's own default.
+        learned: what remedies set, `max_num_seqs` among it.
+        floor: the lowest `max_num_seqs` that a remedy may set.
         attempts: relaunches this fingerprint had, of `max_attempts`.
         enabled: False when the YAML switches remedies off.
         paused: the pause that holds for it, if one does.
@@ -53,6 +72,8 @@ class ServiceStatus:
     phase: str
     declared: int | None
     effective: int | None
+    learned: tuple[Setting, ...]
+    floor: int
     attempts: int
     max_attempts: int
     enabled: bool
@@ -142,6 +163,8 @@ def _status(store: Store, item: InForce, state: UnitState, eyes: Eyes) -> Servic
         phase=eyes.tracker(state).progress if state.starting else "",
         declared=item.service.max_num_seqs,
         effective=known.effective,
+        learned=_learned(item.service, known),
+        floor=known.bounds.floor,
         attempts=known.attempts,
         max_attempts=known.bounds.max_attempts,
         enabled=known.bounds.enabled,
@@ -151,6 +174,13 @@ def _status(store: Store, item: InForce, state: UnitState, eyes: Eyes) -> Servic
         since_us=state.changed_us,
         last=last[0] if last else None,
     )
+
+
+def _learned(service: Service, known: State) -> tuple[Setting, ...]:
+    declared = {**service.arguments, Flag.MAX_NUM_SEQS: service.max_num_seqs}
+    effective = {**known.learned, Flag.MAX_NUM_SEQS: known.effective}
+    values = [(flag, declared.get(flag), effective[flag]) for flag in sorted(known.learned)]
+    return tuple(Setting(flag, was, now) for flag, was, now in values if now is not None and now != was)
 
 
 def _condition(state: UnitState, *, exhausted: bool) -> Condition:
@@ -165,72 +195,3 @@ def _condition(state: UnitState, *, exhausted: bool) -> Condition:
     if exhausted:
         return Condition.GIVEN_UP
     return Condition.FAILED if state.active_state == "failed" else Condition.STOPPED
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The story of one service.
-
-    Attributes:
-        story: lines, oldest event first.
-        advice: what to do now, and how to undo what was done.
-    """
-
-    status: ServiceStatus
-    story: list[str]
-    advice: list[str]
-
-
-def explain(paths: Paths, name: str) -> Explanation:
-    """Tell what happened to a service since it was last applied, and how to undo it.
-
-    Raises:
-        ConfigError: no such service is in force.
-        StoreError: nothing was applied here yet.
-        HostError: systemd does not answer.
-    """
-    (status,) = statuses(paths, name)
-    store = open_store(paths)
-    rows = store.history(name)
-    store.close()
-    applied = [number for number, row in enumerate(rows) if row.kind is Kind.APPLIED]
-    story = [line for row in rows[applied[-1] if applied else 0 :] for line in _told(row)]
-    return Explanation(status, story, _advice(status))
-
-
-def _told(row: Happening) -> list[str]:
-    lines = [f"{clock.local(row.time_us)}  {row.kind}: {row.why}"]
-    if row.quote:
-        lines.append(f"    vLLM said, in phase {row.phase} (rule {row.rule}):")
-        lines.append(f"    > {row.quote}")
-        lines.append(f"    all of that run: journalctl _SYSTEMD_INVOCATION_ID={row.invocation}")
-    return lines
-
-
-def _advice(status: ServiceStatus) -> list[str]:
-    lines = []
-    if status.paused:
-        since, whose = clock.local(status.paused.since_us), status.paused.service or "--all"
-        lines.append(
-            f"Paused since {since} by {status.paused.by}: nothing is done about a failure until `vllm-supervisor resume"
-            f" {whose}`, which answers the latest one."
-        )
-    if not status.enabled:
-        lines.append(
-            "Remedies are switched off in the YAML (`remediation: {enabled: false}`): failures are only reported."
-        )
-    if status.effective != status.declared:
-        lines.append(
-            f"To undo: `vllm-supervisor forget {status.name}`, then `vllm-supervisor apply`; the declared value is then"
-            " tried again."
-        )
-        lines.append(
-            "To get the concurrency back for good, give sampler warm-up room: lower gpu-memory-utilization by 0.02 to"
-            " 0.05, or max-model-len; what was learned holds for these settings only."
-        )
-    if status.condition is Condition.GIVEN_UP:
-        lines.append(
-            "It stays down until you change its settings and apply, or forget what was learned and apply, or lower"
-            f" remediation.floor and run `systemctl start {status.unit}`."
-        )
-    return lines

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from vllm_supervisor.cli.options import OperatorCommand, console, json_option, say_json, service_argument, styled
+from vllm_supervisor.learned import Flag
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from vllm_supervisor.observe import ServiceStatus
 
+_SHOWN = {"None": "vLLM's default", "True": "on", "False": "off"}
 STYLES = {"ready": "green", "starting": "cyan", "restarting": "yellow", "failed": "red", "given-up": "bold red"}
 
 
@@ -34,6 +36,8 @@ def command(name: str | None, as_json: bool) -> None:
         return
     out = console()
     out.print(_table(rows))
+    if any(row.learned for row in rows):
+        out.print("To undo what was learned: `vllm-supervisor forget NAME`, then `vllm-supervisor apply`")
     for notice in told:
         out.print(styled(notice, "bold red"))
     if not up:
@@ -55,7 +59,7 @@ def _table(rows: list[ServiceStatus]) -> Table:
             row.name,
             styled(state, STYLES.get(row.condition, "")),
             clock.local(row.since_us) if row.since_us else "",
-            values(row.declared, row.effective),
+            "\n".join([values(row.declared, row.effective), *others(row)]),
             styled(remedies(row), "" if row.enabled and not row.paused else "yellow"),
             styled(last),
         )
@@ -69,7 +73,13 @@ def remedies(row: ServiceStatus) -> str:
     return taken + off + (f", paused by {row.paused.by}" if row.paused else "")
 
 
-def values(declared: int | None, effective: int | None) -> str:
+def values(declared: object, effective: object) -> str:
     """Declared and effective value for people: `256 (declared: 1024)`."""
-    words = "vLLM's default" if declared is None else str(declared)
-    return words if declared == effective else f"{effective} (declared: {words})"
+    is_, was = (_SHOWN.get(text, text) for text in (str(effective), str(declared)))
+    return is_ if declared == effective else f"{is_} (declared: {was})"
+
+
+def others(row: ServiceStatus) -> list[str]:
+    """The same of every flag but max-num-seqs that a remedy set, each with its name before it."""
+    settings = [setting for setting in row.learned if setting.flag != Flag.MAX_NUM_SEQS]
+    return [f"{setting.flag}: {values(setting.declared, setting.effective)}" for setting in settings]

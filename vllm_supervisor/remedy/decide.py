@@ -61,7 +61,8 @@ def _decided(state: State, event: Event) -> Step:
     match event:
         case Served():
             at = "vLLM's default" if state.effective is None else f"{state.effective} sequences"
-            return Step(replace(state, exhausted=False), None, f"ready at {at}")
+            others = [_words(Flag(flag), to) for flag, to in state.learned.items() if flag != Flag.MAX_NUM_SEQS]
+            return Step(replace(state, exhausted=False), None, ", ".join([f"ready at {at}", *others]))
         case DidNotFit() | Failed() if event.invocation == state.treated:
             return Step(state, None, "ignored: this invocation was answered before")
         case Failed():

@@ -124,6 +124,7 @@ class Happening:
         rule: the diagnosis, or "".
         phase: phase of the start in which it happened, or "".
         quote: the log line, or "".
+        advice: of the rule, with the numbers of that line, where a remedy was decided; or "".
         tried: `max_num_seqs` that ran, in sequences.
         flag: what was changed, as vLLM spells it, or "".
         to: value it was changed to; 1 for a switch.
@@ -139,6 +140,7 @@ class Happening:
     rule: str = ""
     phase: str = ""
     quote: str = ""
+    advice: str = ""
     tried: int | None = None
     flag: str = ""
     to: float | None = None
