@@ -111,6 +111,7 @@ class Points:
     Args:
         act: shell, with the service in $name and its unit in $unit.
         end: what a failing start does after it said the sentence.
+        until: kinds of rows of history; with one of them a service has come to its end.
         most: how many services, which must be more than there are points.
         changed: what differs in the file OWN of each service, which has that service alone.
 
@@ -118,7 +119,16 @@ class Points:
         reached: the services that an act was done to.
     """
 
-    def __init__(self, fleet: Fleet, act: str, *, end: str = DIES, most: int = 17, **changed: Any) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        act: str,
+        *,
+        end: str = DIES,
+        until: Sequence[str] = ENDS,
+        most: int = 17,
+        **changed: Any,
+    ) -> None:
         self.fleet, self.names = fleet, [f"s{number}" for number in range(1, most + 1)]
         put_in_the_way(fleet, _SHIM)
         fleet.box.run(["mkdir", "--mode=1777", _FAILED], check=True)
@@ -136,16 +146,12 @@ class Points:
             fleet.box.write(OWN.replace("$name", name), json.dumps(own))
         fleet.start_daemon()
         fleet.supervisor("apply", "--no-wait")
-        self.wait_for(ENDS)
+        command = [PYTHON, "-S", "-c", _WAIT, " ".join(self.names), " ".join(until), str(LIMIT_S)]
+        self.fleet.box.run(command, check=True, timeout=LIMIT_S + 10)
         done = fleet.box.run(["sh", "-c", f"cd {_SEEN}; echo *.done"], check=True).stdout.split()
         self.reached = [name for name in self.names if f"{name}.done" in done]
         assert len(self.reached) < most, f"no fewer points than {most}"
         assert len(self.reached) >= 6, "a look, a commit, a look, a write, a look and a reload are not all"
-
-    def wait_for(self, kinds: Sequence[str]) -> None:
-        """Wait until each service has a row of history of one of these kinds."""
-        command = [PYTHON, "-S", "-c", _WAIT, " ".join(self.names), " ".join(kinds), str(LIMIT_S)]
-        self.fleet.box.run(command, check=True, timeout=LIMIT_S + 10)
 
     def rows(self) -> dict[str, list[dict[str, Any]]]:
         """The history of each service."""
