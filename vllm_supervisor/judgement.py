@@ -79,7 +79,7 @@ class Judge:
         if event is None:
             return None
         step = remedy.decide(inforce.state(self._store, item), event)
-        if self._is_known(item, evidence, step) or _was_stopped(evidence, diagnosis):
+        if self._is_known(item, evidence, diagnosis, step) or _was_stopped(evidence, diagnosis):
             return None
         obstacle = self._obstacle(item, evidence, diagnosis, step)
         if obstacle:
@@ -123,15 +123,18 @@ class Judge:
     def _happened(self, name: str, invocation: str, kinds: Iterable[Kind]) -> bool:
         return any(self._store.happened(name, invocation, kind) for kind in kinds)
 
-    def _is_known(self, item: InForce, evidence: Evidence, step: Step) -> bool:
+    def _is_known(self, item: InForce, evidence: Evidence, diagnosis: Diagnosis, step: Step) -> bool:
         """Whether it is part of a remedy: a start at the old value by somebody else, or how that one was ended."""
         if self._happened(item.applied.name, evidence.invocation, _ANSWERS):
             return True  # also when what was learned from it was forgotten since
         if not isinstance(step.action, Relaunch | GiveUp):
             return self._killed.get(item.unit) == evidence.invocation
-        task = self._store.tasks().get(item.applied.name)
-        under_way = task is not None and task.kind is TaskKind.RELAUNCH
-        return under_way and step.state.learned == inforce.state(self._store, item).learned
+        task, now = self._store.tasks().get(item.applied.name), inforce.state(self._store, item)
+        if task is None or task.kind is not TaskKind.RELAUNCH:
+            return False
+        if isinstance(step.action, GiveUp):  # unless it is the new value that did not fit, started by somebody else
+            return diagnosis.tried is None or now.effective is None or diagnosis.tried > now.effective
+        return step.state.learned == now.learned
 
     def _obstacle(self, item: InForce, evidence: Evidence, diagnosis: Diagnosis, step: Step) -> str:
         """Why a decided remedy must not be carried out; "" when nothing speaks against it."""
