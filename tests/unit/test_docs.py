@@ -108,3 +108,14 @@ def test_links_lead_somewhere(page: str) -> None:
     targets = re.findall(r"\]\((?!\w+:|#)([^)#]+)", re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL))
 
     assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+def test_every_measurement_has_its_figures_and_its_command() -> None:
+    """A section names what measures it and shows a table with what was measured."""
+    sections = (CLONE / "docs/measurements.md").read_text().split("\n## ")[1:]
+
+    assert sections
+    for section in sections:
+        title = section.partition("\n")[0]
+        assert "`./dev bench " in section, title
+        assert re.search(r"^\| -.*\n\|.*\d", section, re.MULTILINE), title
