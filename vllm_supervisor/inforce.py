@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -47,12 +48,18 @@ def services(store: Store) -> dict[str, InForce]:
 
 def _service(store: Store, applied: AppliedService) -> Service:
     try:
-        return Service.model_validate_json(applied.spec)
+        return _validated(applied.spec)
     except ValidationError as e:
         raise StoreError(
             f"cannot use what {store.path} holds of services.{applied.name}: another version of this program wrote it",
             hint="`vllm-supervisor apply` writes it anew",
         ) from e
+
+
+@lru_cache(maxsize=1024)  # as many services as a configuration may have
+def _validated(spec: str) -> Service:
+    """What is read again for every unit that is written is checked once; it cannot be changed."""
+    return Service.model_validate_json(spec)
 
 
 def state(store: Store, item: InForce) -> State:

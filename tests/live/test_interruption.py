@@ -54,7 +54,7 @@ def uninterrupted(rig, *, starts=2):
     rows = [json.loads(row[3]) for row in expected["history"] if row[1] == "lowered"]
     assert not seen["timed_out"], rig.fleet.log()
     assert [(row["tried"], row["to"], row["attempt"]) for row in rows] == [(1024, 512, 1)]
-    assert [(cap["value"], cap["attempts"]) for cap in expected["caps"]] == [("512", "1")]
+    assert [(json.loads(cap["learned"]), cap["attempts"]) for cap in expected["caps"]] == [({"max-num-seqs": 512}, "1")]
     assert expected["starts"] == starts * ["vllm-a.service"]
     assert expected["states"]["vllm-a.service"] == ["active", "running", "enabled", "no", ""]
     assert (expected["tasks"], expected["changed or half-written units"]) == ([], [])
