@@ -101,7 +101,7 @@ def test_a_service_that_left_the_yaml_is_removed(fleet):
 
 def test_a_loading_service_is_removed_at_once(fleet):
     """It would swallow SIGTERM and wait for its stop timeout; a start that is given up has nothing to save."""
-    fleet.configure({"a": {**ROOMY, "environment": {"SIM_START_S": 600}}, "b": {**ROOMY, "gpus": [1], "port": 8001}})
+    fleet.configure({"a": {**ROOMY, "environment": {"SIM_START_S": 60}}, "b": {**ROOMY, "gpus": [1], "port": 8001}})
     fleet.supervisor("apply", "--no-wait")
     fleet.box.wait_until(lambda: "oading" in fleet.status()["a"]["phase"], "loading")
 

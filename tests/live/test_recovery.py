@@ -184,7 +184,7 @@ def test_a_stop_by_hand_is_respected(fleet):
 
 def test_a_stop_by_hand_while_it_loads_is_no_failure(fleet):
     """An error traceback is printed on the way out; nothing is lowered and nothing started."""
-    fleet.configure({"a": with_environment(SINGLE, SIM_START_S=20)})
+    fleet.configure({"a": with_environment(SINGLE, SIM_START_S=60)})
     fleet.start_daemon()
     fleet.supervisor("apply", "--no-wait")
     fleet.box.wait_until(lambda: "oading" in fleet.status()["a"]["phase"], "loading")
