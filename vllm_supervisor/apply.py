@@ -68,7 +68,6 @@ def _overtaken(paths: Paths, store: Store, plan: Plan) -> bool:
 def _still_up(plan: Plan) -> list[str]:
     """Units that are to be removed and are not down yet; that they are to stop has then been said to systemd."""
     states = systemd.show([change.unit for change in plan.of(Verb.REMOVE)])
-    # A unit that is down may not even be loaded any more, and systemd refuses to stop what it does not know.
     up = [state.name for state in states.values() if state.job or state.active_state not in ("inactive", "failed")]
     _kill_what_is_loading(up)
     systemd.stop(up, block=False)

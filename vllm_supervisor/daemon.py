@@ -313,7 +313,7 @@ class Daemon:
         new = failed.items() - self._down.items()
         if not new or self._follower.waiting:
             return
-        self._glance.renew(failed)
+        self._glance.renew(unit for unit, _ in new)
         for unit, invocation in new:
             item, state = self._by_unit[unit], self._glance.state(unit)
             if item.applied.name in self._recoveries:

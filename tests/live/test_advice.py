@@ -7,8 +7,8 @@ import re
 import pytest
 
 from tests.live.fleet import VLLM, Fleet
+from tests.live.points import script
 from tests.live.test_recovery import SINGLE, with_environment
-from tests.live.test_service_faults import script
 from tests.sandbox import SUPERVISOR
 
 NOTHING_FITS = with_environment(SINGLE, SIM_OUTSIDE_GIB=3.95)
@@ -31,7 +31,7 @@ def follow(fleet, beginning):
     commands = re.findall(r"`([^`]+)`", advice(fleet, beginning))
     assert commands
     for command in commands:
-        fleet.box.run(["sh", "-c", command], timeout=120)
+        fleet.box.run(["sh", "-c", command])
 
 
 def rows(fleet, kind):
